@@ -1,8 +1,6 @@
-"""A program that converts variants of a model to TensorFlow Lite, runs the files and measures their latency.
+"""The process that converts variants of a model to TensorFlow Lite, runs the files and measures their latency.
 
-    python -m components.edge.conversion_process < request.json
-
-It runs in a separate process because the converter can abort the process. The request contains:
+It is a separate process because the converter can abort it. The request contains:
 
     model       Folder of the full model, whose float32 file is the reference for latencies.
     signature   Name of the signature to convert.
@@ -12,7 +10,7 @@ It runs in a separate process because the converter can abort the process. The r
 A file accepts one row at a time, because an operation can be delegated to XNNPACK or an accelerator only if all its
 shapes are known.
 
-For every variant, the program writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last
+For every variant, the process writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last
 `NAME.json`, with `latencies` or `error`. The float32 file of the full model is `reference.tflite`.
 """
 
@@ -21,10 +19,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,7 +29,6 @@ import numpy.typing as npt
 
 from components.base.errors import is_of_machine
 from components.base.files import write_atomically
-from components.base.processes import signal_at_parents_death
 from components.compat.tensorflow import import_for_predictions
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
@@ -42,6 +37,14 @@ _THREADS = (1, 2)
 _WARM_UP, _PAIRS = 50, 500
 _OPERATION = re.compile(r"(?:'|^\s*)(tfl?\.[A-Z]\w+)(?:'|\(tensor)", re.MULTILINE)
 REFERENCE = "reference"
+
+
+def load() -> Callable[[dict[str, Any]], None]:
+    """Import TensorFlow, and return the function that handles the request."""
+    # Hide accelerators, because TensorFlow Lite's files run on a CPU.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    import_for_predictions()
+    return main
 
 
 def main(request: dict[str, Any]) -> None:
@@ -198,9 +201,3 @@ def _time_call(file: _File) -> float:
     start = time.perf_counter_ns()
     file.invoke()
     return (time.perf_counter_ns() - start) / 1e6
-
-
-if __name__ == "__main__":
-    signal_at_parents_death(signal.SIGKILL, os.getppid())
-    import_for_predictions()
-    main(json.load(sys.stdin))

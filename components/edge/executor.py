@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +24,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
+from components.base.child_process import WaitingProcess
 from components.base.errors import InputError, MachineError, PipelineError, find, is_of_machine
 from components.base.files import is_remote
 from components.base.processes import LostProcessError, describe_exit, with_second_try
@@ -60,7 +58,7 @@ _ABORTS = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGFPE,
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 Request: TypeAlias = "Mapping[str, Any]"
-"""The JSON object that a program reads from its standard input."""
+"""The argument of a process's function."""
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
@@ -251,7 +249,7 @@ def train(request: Request, variants: Sequence[VariantConfig], folder: Path) -> 
     def attempt() -> None:
         remaining = _find_unfinished(variants, folder, _TRAINED)
         settings = [variant.model_dump(mode="json") for variant in remaining]
-        child = _run_module("training_process", {**request, "variants": settings, "folder": str(folder)})
+        child = _run_process("training_process", {**request, "variants": settings, "folder": str(folder)})
         if unfinished := _find_unfinished(remaining, folder, _TRAINED):
             raise _create_error(f"the training of {unfinished[0].name}", child)
 
@@ -269,36 +267,32 @@ class _AbortedError(LostProcessError):
     """A converter aborted; `details` contains its last message."""
 
 
-def _create_error(task: str, child: subprocess.CompletedProcess[str]) -> PipelineError:
+def _create_error(task: str, child: WaitingProcess) -> PipelineError:
     """Return the error for a process that ended without a result.
 
     Args:
       task: Description of the work that the process did not finish, for the message.
       child: The ended process.
     """
-    message = f"{task} {describe_exit(child.returncode)}"
-    logging.error("%s:\n%s", message, child.stderr)
+    code, output = child.wait(), child.output()
+    message = f"{task} {describe_exit(code)}"
+    logging.error("%s:\n%s", message, output)
     remedy = "see the node's log; if memory was short, give the machine more; then --resume the run"
-    if child.returncode in _ABORTS and not is_of_machine(child.stderr):
-        return _AbortedError(message, remedy, [summarize_error(child.stderr)])
-    if child.returncode < 0:
+    if code in _ABORTS and not is_of_machine(output):
+        return _AbortedError(message, remedy, [summarize_error(output)])
+    if code < 0:
         return LostProcessError(message, remedy)
     # Search only the last traceback: it belongs to the exception that ended the process, such as a full disk. Earlier
     # tracebacks were only logged.
-    return find(RuntimeError(child.stderr.rpartition("Traceback (")[2])) or MachineError(message, remedy)
+    return find(RuntimeError(output.rpartition("Traceback (")[2])) or MachineError(message, remedy)
 
 
-def _run_module(module: str, request: Request) -> subprocess.CompletedProcess[str]:
-    # Hide accelerators, because TensorFlow Lite's files run on a CPU.
-    return subprocess.run(
-        [sys.executable, "-m", f"components.edge.{module}"],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _run_process(module: str, request: Request) -> WaitingProcess:
+    """Run a process of this package to its end."""
+    process = WaitingProcess(f"components.edge.{module}", fork=False)
+    process.run(request)
+    process.wait()
+    return process
 
 
 def convert(
@@ -343,7 +337,7 @@ def convert(
                 for variant in remaining
             ],
         }
-        child = _run_module("conversion_process", request)
+        child = _run_process("conversion_process", request)
         if unfinished := _find_unfinished(remaining, folder, _CONVERTED):
             raise _create_error(f"the converter of {unfinished[0].name}", child)
 

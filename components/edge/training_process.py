@@ -1,8 +1,6 @@
-"""A program that trains variants further: it fine-tunes the model, or trains students that learn from it.
+"""The process that trains variants further: it fine-tunes the model, or trains students that learn from it.
 
-    python -m components.edge.training_process < request.json
-
-It runs in a separate process because it imports libraries that other nodes do not use, and may run out of memory. The
+It is a separate process because it imports libraries that other nodes do not use, and may run out of memory. The
 request contains:
 
     plan             The TrainingPlan of the full model.
@@ -13,7 +11,7 @@ request contains:
     folder           Folder with `eval.npz`, the inputs of the eval split. The results are written to it.
     variants         A list of VariantConfigs.
 
-For every variant, the program writes `NAME.model`, a SavedModel with the signature `transformed`. For a student, it
+For every variant, the process writes `NAME.model`, a SavedModel with the signature `transformed`. For a student, it
 also writes `NAME.seeds.npz` with the predictions of the rows of eval.npz, after training with the teacher (`taught`)
 and without it (`alone`); both are [seeds, rows, ...]. The last file is `NAME.trained.json`. It contains `error` if the
 variant could not be trained, and otherwise `layers` and `left_out` if the variant is pruned, clustered or quantized.
@@ -26,8 +24,6 @@ import json
 import logging
 import math
 import os
-import signal
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +36,6 @@ import tf_keras
 from tfx.components.trainer.fn_args_utils import FnArgs
 
 from components.base.files import write_atomically
-from components.base.processes import signal_at_parents_death
 from components.compat.tensorflow import clone_lambda_layers, leave_unconverted
 from components.edge import distillation, fine_tuning
 from components.edge.config import VariantConfig
@@ -59,6 +54,16 @@ _FINE_TUNING_FRACTION = 0.25
 """Steps and learning rate of fine-tuning, as a fraction of the training's."""
 _BATCH = 1024
 """Number of rows that are predicted at once."""
+
+
+def load() -> Callable[[dict[str, Any]], None]:
+    """Prepare TensorFlow, and return the function that handles the request."""
+    # Hide accelerators, because TensorFlow Lite's files run on a CPU.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    logging.basicConfig(level=logging.INFO)
+    clone_lambda_layers()
+    leave_unconverted("tf_keras")
+    return main
 
 
 def main(request: dict[str, Any]) -> None:
@@ -200,11 +205,3 @@ class _VariantTraining:
             for start in range(0, count, _BATCH)
         ]
         return np.concatenate([next(iter(part.values())).numpy() for part in parts])
-
-
-if __name__ == "__main__":
-    signal_at_parents_death(signal.SIGKILL, os.getppid())
-    logging.basicConfig(level=logging.INFO)
-    clone_lambda_layers()
-    leave_unconverted("tf_keras")
-    main(json.load(sys.stdin))

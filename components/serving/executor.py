@@ -44,17 +44,16 @@ from tfx.proto import infra_validator_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils, proto_utils
 
+from components.base.child_process import WaitingProcess, is_single_threaded
 from components.base.errors import MachineError, find, first_line, is_of_machine
-from components.base.forked_process import is_single_threaded
 from components.base.processes import LostProcessError, with_second_try
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
 from components.data import example_artifacts, skew_sample
 from components.data.saved_model import load
 from components.results.retrieval_outputs import ORDERS
-from components.serving import sample_check
+from components.serving import sample_check, server_process
 from components.serving.check_result import FILE, Measured, ServingCheckResult
 from components.serving.config import ServingConfig
-from components.serving.forked_server import ForkedServer
 from components.serving.local_server_runner import LocalServerRunner
 from components.serving.server import warm_up
 from components.serving.server.row_check import read_row_checks
@@ -119,7 +118,8 @@ class Executor(InfraValidatorExecutor):
         self._config = ServingConfig.model_validate_json(exec_properties[PLAN])
         # Fork before TensorFlow starts threads in this process. The child imports the server while this process
         # prepares the requests.
-        self._forked = ForkedServer() if self._config.check == "server" and is_single_threaded() else None
+        can_fork = self._config.check == "server" and is_single_threaded()
+        self._forked = WaitingProcess(server_process.__name__, fork=True) if can_fork else None
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
         self._sample = skew_sample.read_predictions(model.uri)
         self._further_requests: list[Any] = []

@@ -6,28 +6,21 @@ the rest of the check. At that time neither TensorFlow's runtime nor any object 
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from components.base.child_process import WaitingProcess, is_single_threaded
 from components.base.errors import MachineError
-from components.base.files import is_remote
-from components.base.forked_process import ForkedProcess, is_single_threaded
 from components.base.processes import LostProcessError, describe_exit, with_second_try
 from components.results.retrieval_outputs import ORDERS
 from components.trainer import export_check_process
-from components.trainer.export_check_process import decode_array, encode_array
+from components.trainer.export_check_process import SignatureArrays
 from components.trainer.probe_rows import ProbeRows
 from components.trainer.skew_check import FEATURES, LABELS, PREDICTIONS, Arrays, TrainedRows
 
@@ -40,10 +33,10 @@ _SAME_ORDER = 0.9
 
 _REMEDY = "make everything that the model reads a variable, or an asset file of its graph; nothing was exported"
 
-Predict = Callable[[str, Mapping[str, Mapping[str, tf.Tensor]]], dict[str, dict[str, str]]]
-"""(model folder, signature → input → tensor) → signature → output → encoded array, see `encode_array`."""
+Predict: TypeAlias = Callable[[str, Mapping[str, Mapping[str, tf.Tensor]]], SignatureArrays]
+"""(model folder, signature → input → tensor) → signature → output → array."""
 
-_waiting: list[ForkedProcess] = []
+_waiting: list[WaitingProcess] = []
 """The process that `waiting_process` has forked, until it is used."""
 
 
@@ -51,12 +44,12 @@ _waiting: list[ForkedProcess] = []
 def waiting_process() -> Iterator[None]:
     """Fork the process that `prediction_process` uses in the block, if this process is still single-threaded."""
     if is_single_threaded():
-        _waiting.append(ForkedProcess(_load))
+        _waiting.append(_start(fork=True))
     try:
         yield
     finally:
         while _waiting:
-            _end(_waiting.pop())
+            _waiting.pop().end()
 
 
 @contextmanager
@@ -67,80 +60,36 @@ def prediction_process() -> Iterator[Predict]:
       A function that sends the request, and waits for the response. It raises MachineError if the process fails, or if
         the process and its replacement are killed.
     """
-    first = _waiting.pop() if _waiting else _start()
+    first = _waiting.pop() if _waiting else _start(fork=False)
     unused = [first]
 
-    def answer(request: str) -> str:
-        return _ask(unused.pop() if unused else _start(), request)
-
-    def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
-        encoded = {
-            name: {key: encode_array(tensor.numpy()) for key, tensor in inputs.items()}
-            for name, inputs in signatures.items()
+    def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> SignatureArrays:
+        inputs = {
+            name: {key: tensor.numpy() for key, tensor in tensors.items()} for name, tensors in signatures.items()
         }
-        path = model if is_remote(model) else str(Path(model).absolute())
-        request = json.dumps({"model": path, "signatures": encoded})
-        response: dict[str, dict[str, str]] = json.loads(with_second_try(lambda: answer(request)))
-        return response
+        return with_second_try(lambda: _ask(unused.pop() if unused else _start(fork=False), model, inputs))
 
     try:
         yield predict
     finally:
-        _end(first)
+        first.end()
 
 
-_Process = ForkedProcess | subprocess.Popen[str]
-_WITHOUT_ACCELERATORS = {"CUDA_VISIBLE_DEVICES": "-1"}
-"""Hide the accelerators, because this process may have allocated all of their memory."""
+def _start(*, fork: bool) -> WaitingProcess:
+    return WaitingProcess(export_check_process.__name__, fork=fork)
 
 
-def _load() -> Callable[..., int]:
-    os.environ.update(_WITHOUT_ACCELERATORS)
-    return export_check_process.answer
-
-
-def _start() -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", export_check_process.__name__],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, **_WITHOUT_ACCELERATORS},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _ask(process: _Process, request: str) -> str:
+def _ask(process: WaitingProcess, model: str, inputs: SignatureArrays) -> SignatureArrays:
     """Send a request to a process, and return its response when it ends.
 
     Raises:
       MachineError: If the process fails.
     """
-    if isinstance(process, ForkedProcess):
-        code, out, err = _ask_forked(process, request)
-    else:
-        with process:
-            out, err = process.communicate(request)
-        code = process.returncode
-    if code:
-        raise _create_error(code, err)
-    return out
-
-
-def _ask_forked(process: ForkedProcess, request: str) -> tuple[int, str, str]:
-    with tempfile.TemporaryDirectory(prefix="export-check-") as folder:
-        sent, received, log = (Path(folder, name) for name in ("request.json", "response.json", "log"))
-        sent.write_text(request)
-        process.run(str(sent), str(received), log=log)
-        code = process.wait()
-        err = log.read_text(errors="replace") if log.exists() else ""
-        return code, received.read_text() if not code else "", err
-
-
-def _end(process: _Process) -> None:
-    with process:
-        process.kill()
+    process.run(model, inputs)
+    if code := process.wait():
+        raise _create_error(code, process.output())
+    response: SignatureArrays = process.result()
+    return response
 
 
 def _create_error(code: int, err: str) -> MachineError:
@@ -185,10 +134,7 @@ def check(
         parts["serving_default"] = slice(len(probes))
         inputs["serving_default"] = {"examples": tf.concat([probes, tf.constant(trained.examples)], axis=0)}
         inputs |= trained.inputs()
-    response = {
-        signature: {name: decode_array(text) for name, text in outputs.items()}
-        for signature, outputs in predict(model, inputs).items()
-    }
+    response = predict(model, inputs)
     values = {name: value.numpy() for name, value in expected.items()}
     if trained:
         # Compare them first, because a different transform makes the predictions differ as well.

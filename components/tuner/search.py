@@ -152,7 +152,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
                 self._run(shares(self._plan.tune, self._estimate_example_bytes()), stop)
             finally:
                 for attempt in self._running:
-                    attempt.process.kill()
+                    attempt.process.end()
         self._check_and_log()
 
     def get_state(self) -> dict[str, Any]:
@@ -199,13 +199,11 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
                     self._start(trial, free.pop(), 1)
             if not self._running:
                 return
-            ended = multiprocessing.connection.wait(
-                [attempt.process.sentinel for attempt in self._running], _POLL_SECONDS
-            )
+            ended = multiprocessing.connection.wait([attempt.process.pidfd for attempt in self._running], _POLL_SECONDS)
             # Check this first, because a signal to the process group ends the trials as well.
             if stop.is_set():
                 raise SystemExit(128 + signal.SIGTERM)
-            for attempt in [attempt for attempt in self._running if attempt.process.sentinel in ended]:
+            for attempt in [attempt for attempt in self._running if attempt.process.pidfd in ended]:
                 self._running.remove(attempt)
                 free += self._end(attempt)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import multiprocessing
 import os
 import signal
 import tempfile
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from components.base.child_process import ChildProcess
 from components.base.errors import PipelineError, find, to_error
-from components.base.processes import describe_exit, signal_at_parents_death
+from components.base.processes import describe_exit
 from components.trainer import strategy
 from components.trainer.plan import TrainingPlan
 from components.trainer.strategy import Distribution
@@ -29,11 +29,7 @@ from components.trainer.training import Training
 from components.trainer.training_loop import NotFiniteError
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from tfx.components.trainer.fn_args_utils import FnArgs
-
-_CONTEXT = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class Share:
     gpu: str | None = None
 
 
-class TrialProcess:
+class TrialProcess(ChildProcess):
     """A running trial.
 
     Args:
@@ -83,16 +79,8 @@ class TrialProcess:
         arguments = copy.copy(fn_args)
         arguments.model_run_dir = self._scratch.name
         arguments.custom_config = {**fn_args.custom_config, "checkpoints": f"{self._scratch.name}/checkpoints"}
-        self._connection, child_end = _CONTEXT.Pipe(duplex=False)
-        self._process = _CONTEXT.Process(target=_run, args=(trial, plan, arguments, share, os.getpid(), child_end))
-        self._process.start()
-        child_end.close()
-        logging.info("trial %s runs in process %d on %d cores", trial, self._process.pid, len(share.cores))
-
-    @property
-    def sentinel(self) -> int:
-        """The file descriptor with which `multiprocessing.connection.wait` waits for the exit."""
-        return self._process.sentinel
+        super().__init__(_run, trial, plan, arguments, share)
+        logging.info("trial %s runs in process %d on %d cores", trial, self.pid, len(share.cores))
 
     @property
     def seconds(self) -> float:
@@ -101,39 +89,31 @@ class TrialProcess:
 
     def result(self) -> Result | None:
         """Wait for the exit, and return the result; None if the process was killed or crashed before."""
-        self._process.join()
-        with self._scratch, self._connection:
-            try:
-                result: Result = self._connection.recv()
-            except EOFError:
-                return None
+        with self._scratch:
+            result: Result | None = super().result()
         return result
 
     def describe_exit(self) -> str:
         """Describe how a process without a result has ended."""
-        code = self._process.exitcode or 0
+        code = self.wait()
         hint = " (the kernel does this when memory runs out)" if code == -signal.SIGKILL else ""
         return f"its process {describe_exit(code)}{hint}"
 
-    def kill(self) -> None:
-        """End the process, and wait for it."""
-        self._process.kill()
-        self._process.join()
-        self._connection.close()
+    def end(self, grace_seconds: float = 0.0) -> None:
+        """End the process, wait until it has ended, and remove its files."""
+        super().end(grace_seconds)
         self._scratch.cleanup()
 
 
-def _run(trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share, parent: int, connection: Connection) -> None:
+def _run(trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share) -> Result:
     """Run a trial in its process."""
-    signal_at_parents_death(signal.SIGKILL, parent)
     # TensorFlow and YDF start as many threads as there are cores in the affinity.
     os.sched_setaffinity(0, share.cores)
     if share.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = share.gpu
     for handler in logging.getLogger().handlers:
         handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname).1s trial {trial}: %(message)s"))
-    connection.send(_run_trial(plan, fn_args))
-    logging.shutdown()
+    return _run_trial(plan, fn_args)
 
 
 def _run_trial(plan: TrainingPlan, fn_args: FnArgs) -> Result:

@@ -20,7 +20,7 @@ import numpy as np
 from components.models.config import Kind
 from pipeline.authoring.config import Config
 from pipeline.core.records import FAILED, RUN
-from pipeline.orchestration.local.processes import ChildProcess
+from pipeline.orchestration.local.processes import NodeProcess
 from pipeline.orchestration.local.signals import Signals
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Candidate:
       why: The reason why the model was not fitted; "" if it was fitted.
     """
 
-    def __init__(self, child: ChildProcess | None = None) -> None:
+    def __init__(self, child: NodeProcess | None = None) -> None:
         self.seconds = child.seconds if child else 0.0
         self.scores: Mapping[Kind, Scores] = {}
         self.why = ""
@@ -76,12 +76,12 @@ def fit(
     started = time.monotonic()
     candidates: dict[Kind, Candidate] = {}
     waiting: list[Kind] = []
-    running: dict[str, ChildProcess] = {}
+    running: dict[str, NodeProcess] = {}
 
     def start(name: str, function: Callable[..., object], *arguments: object) -> None:
         # An interrupt during the start would leave a process that is not in `running` and is never ended.
         with Signals() as signals:
-            running[name] = ChildProcess(name, logs / f"{name}.log", function, *arguments)
+            running[name] = NodeProcess(name, logs / f"{name}.log", function, *arguments)
         if signals.received:
             raise KeyboardInterrupt
 

@@ -20,6 +20,7 @@ from all_operations import NOTHING, SCHEMA, small_plan, table
 from example_files import stored
 from transform_runs import Transformed, transform
 
+from components.base import child_process
 from components.base.errors import MachineError
 from components.compat import tft as compat
 from components.data import skew_sample
@@ -31,7 +32,7 @@ from components.models.config import ModelConfig
 from components.models.inputs import inputs
 from components.results.request_schema import Column, RequestSchema
 from components.trainer import export as export_module
-from components.trainer import export_check, model_export, skew_check
+from components.trainer import model_export, skew_check
 from components.trainer.export import export
 
 pytestmark = pytest.mark.both_lines
@@ -79,7 +80,7 @@ def run(
     transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Export:
     """Export the network, with the sample that Transform wrote."""
-    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
+    monkeypatch.setattr(child_process, "_PYTHON", forked_export_check.python())
     sample = skew_sample.read(str(transform_result.graph))
     assert sample is not None
 
@@ -121,7 +122,7 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
 def test_exported_graph_refuses_rows_that_cannot_be_right(
     transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
+    monkeypatch.setattr(child_process, "_PYTHON", forked_export_check.python())
     requests = RequestSchema(columns={"row": Column(dtype="int64", required=True)})
     export(network, outputs, small_plan(), transform_result.output, str(tmp_path / "model"), schema=requests)
     predict = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]

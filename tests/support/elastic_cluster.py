@@ -20,7 +20,7 @@ from components.compat.grpc import FAIL_FAST
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
-from pipeline.orchestration.local.processes import ChildProcess, start_server
+from pipeline.orchestration.local.processes import NodeProcess, start_server
 
 
 class ElasticCluster:
@@ -40,7 +40,7 @@ class ElasticCluster:
         counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
         self._cluster = {kind: tuple(addresses) for kind, addresses in tfjob_operator.addresses(counts).items()}
         self._prepared, self._training = prepared, dict(training)
-        self._tasks: dict[str, ChildProcess] = {}
+        self._tasks: dict[str, NodeProcess] = {}
         self._silent_seconds = silent_seconds
         self.folder = folder
         start_server()
@@ -61,7 +61,7 @@ class ElasticCluster:
             role = Role(kind, int(index), self._cluster)
             log = self.folder / f"{name}.log"
             arguments = (self._prepared, self.folder, self._training, role.tf_config, self._silent_seconds)
-            self._tasks[name] = ChildProcess(name, log, run_task, *arguments)
+            self._tasks[name] = NodeProcess(name, log, run_task, *arguments)
 
     def signal(self, name: str, signum: signal.Signals) -> None:
         """Send a signal to a task, if it still runs."""

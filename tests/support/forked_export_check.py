@@ -1,19 +1,19 @@
-"""The program that loads an exported model, in forks of a process that has imported TensorFlow, as the program does.
+"""The interpreter that loads an exported model, as a fork of a process that has imported TensorFlow, as it does.
 
-Nearly every training of the tests starts the program, and importing is most of its work. The program itself is started
-by unit/components/trainer/test_export_check.py, and by runs that are not forks (`command_process`).
+Nearly every training of the tests starts it, and importing is most of its work. A real interpreter is started by
+unit/components/trainer/test_export_check.py, and by runs that are not forks (`command_process`).
 
-The program that converts models to TensorFlow Lite imports the same; unit/components/edge/test_conversion.py has both.
+The process that converts models to TensorFlow Lite imports the same; unit/components/edge/test_conversion.py has both.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import json
 import os
-import runpy
 import shlex
 import signal
 import socket
@@ -23,21 +23,21 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from components.base import child_process
 from components.base.processes import signal_at_parents_death
 from components.compat.tensorflow import import_for_predictions
 
 _ROOT = Path(__file__).parents[2]
-_PROGRAMS = ("components.trainer.export_check_process", "components.edge.conversion_process")
+_MODULES = ("components.trainer.export_check_process", "components.edge.conversion_process")
 # Send the environment and the three standard files to the server, and end as the fork ends.
 _CLIENT = """
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
     connection.connect(sys.argv[1])
     socket.send_fds(connection, [b"-"], [0, 1, 2])
-    connection.sendall(json.dumps([sys.argv[3], dict(os.environ)]).encode())
+    connection.sendall(json.dumps([sys.argv[4:], dict(os.environ)]).encode())
     connection.shutdown(socket.SHUT_WR)
     sys.exit((connection.recv(1) or b"\\1")[0])
 """
@@ -58,7 +58,10 @@ def _start_server() -> str:
     atexit.register(folder.cleanup)
     address, interpreter = Path(folder.name, "socket"), Path(folder.name, "python")
     client = shlex.join([sys.executable, "-S", "-E", "-c", _CLIENT, str(address)])
-    interpreter.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
+    forked = " | ".join(_MODULES)
+    interpreter.write_text(
+        f'#!/bin/sh\ncase "$3" in {forked}) exec {client} "$@";; *) exec {sys.executable} "$@";; esac\n'
+    )
     interpreter.chmod(0o755)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
@@ -77,14 +80,12 @@ def _start_server() -> str:
 
 
 def use(interpreter: str) -> None:
-    """Set the interpreter that trainings of this process, a fork of the node server, use for the program."""
-    from components.trainer import export_check
-
-    export_check.sys = SimpleNamespace(executable=interpreter)
+    """Set the interpreter that trainings of this process, a fork of the node server, start."""
+    child_process._PYTHON = interpreter
 
 
 def call(interpreter: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function; its trainings start the program with this interpreter."""
+    """Call a function; its trainings start this interpreter."""
     use(interpreter)
     return function(*arguments)
 
@@ -102,7 +103,6 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _run(connection: socket.socket) -> NoReturn:
-    code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _, files, *_ = socket.recv_fds(connection, 1, 3)
@@ -110,19 +110,23 @@ def _run(connection: socket.socket) -> NoReturn:
             os.dup2(file, number)
             os.close(file)
         with connection.makefile() as text:
-            module, environment = json.load(text)
-        assert module in _PROGRAMS
+            sys.argv[1:], environment = json.load(text)
         os.environ.update(environment)
-        runpy.run_module(module, run_name="__main__")
-        code = 0
+        # The parent of this fork is the server.
+        child_process.signal_at_parents_death = lambda *_: None
+        child_process.exit_now = functools.partial(_exit, connection)
+        child_process.main()
     except BaseException:
         traceback.print_exc()
-    finally:
-        # The client may have been killed.
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            connection.sendall(bytes([code]))
-        os._exit(code)
+        _exit(connection, 1)
+
+
+def _exit(connection: socket.socket, code: int) -> NoReturn:
+    # The client may have been killed.
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        connection.sendall(bytes([code]))
+    os._exit(code)
 
 
 if __name__ == "__main__":

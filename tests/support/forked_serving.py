@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import grpc
 from tensorflow_serving.apis import model_service_pb2_grpc
 
-from components.base.forked_process import is_single_threaded
-from components.serving import executor
-from components.serving.forked_server import ForkedServer
+from components.base.child_process import WaitingProcess, is_single_threaded
+from components.serving import executor, server_process
 from components.serving.local_server_runner import LocalServerRunner
 
 _SECONDS = 60
@@ -21,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serve the model in a folder, and stop."""
     [model] = arguments
     assert is_single_threaded()
-    server = ForkedServer()
+    server = WaitingProcess(server_process.__name__, fork=True)
     runner = LocalServerRunner(model, "line", server)
     runner.Start()
     deadline = time.time() + _SECONDS

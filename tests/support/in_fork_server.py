@@ -10,7 +10,7 @@ from typing import Any
 
 import forked_export_check
 
-from pipeline.orchestration.local.processes import ChildProcess, start_server
+from pipeline.orchestration.local.processes import NodeProcess, start_server
 
 
 def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -23,7 +23,7 @@ def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
     """
     start_server()
     checking = forked_export_check.python()
-    return result_of(ChildProcess(function.__name__, log, forked_export_check.call, checking, function, *arguments))
+    return result_of(NodeProcess(function.__name__, log, forked_export_check.call, checking, function, *arguments))
 
 
 def main_of(module: str, *arguments: Any) -> Any:
@@ -31,7 +31,7 @@ def main_of(module: str, *arguments: Any) -> Any:
     return importlib.import_module(module).main(*arguments)
 
 
-def result_of(task: ChildProcess) -> Any:
+def result_of(task: NodeProcess) -> Any:
     """Return the result of a started task."""
     while not task.poll():
         multiprocessing.connection.wait(task.waitables)

@@ -168,7 +168,7 @@ class _Code:
     def _patch(self, patched: pytest.MonkeyPatch) -> None:
         patched.setattr(scheduler, "Signals", _Signals)
         patched.setattr(scheduler, "start_server", lambda: None)
-        patched.setattr(scheduler, "ChildProcess", _Child)
+        patched.setattr(scheduler, "NodeProcess", _Child)
         patched.setattr(unused_artifacts, "shutil", SimpleNamespace(rmtree=_wait_before("delete", shutil.rmtree)))
         for module, name, step in (
             (run_locks, "artifacts_in_use", "use"),

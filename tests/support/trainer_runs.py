@@ -20,7 +20,7 @@ import psutil
 from command import command
 from in_fork_server import in_child, result_of
 
-from pipeline.orchestration.local.processes import ChildProcess, start_server
+from pipeline.orchestration.local.processes import NodeProcess, start_server
 
 PATIENCE_SECONDS = 240
 """No test waits so long: it only keeps one that hangs from holding up the others."""
@@ -65,7 +65,7 @@ class Training:
         start_server()
         checking = (forked_export_check.call, forked_export_check.python())
         arguments = (prepared, folder, dict(training), small_disk, model, base)
-        self._task = ChildProcess("Trainer", self.log, *checking, train, *arguments)
+        self._task = NodeProcess("Trainer", self.log, *checking, train, *arguments)
         self.supervisor = psutil.Process(self._task._process.pid)
 
     def process(self, task: str) -> int:

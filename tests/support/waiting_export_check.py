@@ -7,8 +7,8 @@ from google.protobuf.message import Message
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 
+from components.base import child_process
 from components.trainer import export_check
-from components.trainer.export_check_process import decode_array
 
 
 def main(model: str, kill: bool) -> list[list[float]]:
@@ -24,13 +24,13 @@ def main(model: str, kill: bool) -> list[list[float]]:
             forked.kill()
             forked.wait()
         else:
-            export_check._start = None  # type: ignore[assignment]
+            child_process._PYTHON = "none"
         # TensorFlow's runtime in this process must start after the fork.
         examples = tf.constant([b"a", b"bcd"])
         with export_check.prediction_process() as predict:
             response = predict(model, {"serving_default": {"examples": examples}})
     assert forked.poll() is not None
-    lengths: list[list[float]] = decode_array(response["serving_default"]["length"]).tolist()
+    lengths: list[list[float]] = response["serving_default"]["length"].tolist()
     return lengths
 
 

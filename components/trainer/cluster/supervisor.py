@@ -15,19 +15,19 @@ milliseconds. The tasks end with this process.
 from __future__ import annotations
 
 import logging
+import multiprocessing.connection
 import os
-import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from components.base.child_process import ChildProcess
 from components.base.errors import MachineError, find
-from components.base.processes import describe_exit, exit_now, signal_at_parents_death
+from components.base.processes import describe_exit
 from components.compat.grpc import FAIL_FAST
 from components.trainer.cluster import heartbeat, tf_config
 from components.trainer.cluster.tf_config import Role
@@ -36,7 +36,7 @@ from components.trainer.preemption import PreemptionFlag
 
 _STALLED_HEARTBEATS = 10
 """The lead is killed after this many times `heartbeat_seconds` without a step, even if all tasks send heartbeats."""
-_POLL_MILLISECONDS = 250
+_POLL_SECONDS = 0.25
 """Maximum wait for a message or an exit. A signal does not end the wait, so SIGTERM is noticed after this time at the
 latest. Together with `_STOP_SECONDS` it must be less than the five seconds that a run gives its nodes."""
 _STOP_SECONDS = 4.0
@@ -76,7 +76,6 @@ class Supervisor:
         self._run_task = run_task
         self._logs = logs
         self._tasks: list[_Task] = []
-        self._events = select.poll()
         self._restarts = self._failures = self._repeated = self._damaged = 0
         self._step = self._saved = 0
         self._progress = time.monotonic()
@@ -106,16 +105,11 @@ class Supervisor:
         self._progress = time.monotonic()
         self._tasks = [_Task(role, self._logs / f"{role.name}.log") for role in _create_roles(self._config, cluster)]
         for task in self._tasks:
-            self._start(task)
-
-    def _start(self, task: _Task) -> None:
-        task.start(self._run_task, [running.pipe for running in self._tasks if running.pipe >= 0])
-        self._events.register(task.pipe, select.POLLIN)
-        self._events.register(task.pidfd, select.POLLIN)
+            task.start(self._run_task)
 
     def _watch(self) -> bool:
         """Wait for the next message or exit, and handle it; return whether the lead has succeeded."""
-        self._events.poll(_POLL_MILLISECONDS)
+        self._wait_for_events(_POLL_SECONDS)
         for task in self._tasks:
             self._read_messages(task)
         for task in self._tasks:
@@ -123,7 +117,7 @@ class Supervisor:
                 # Read again, for messages that were sent between the first read and the exit.
                 for sender in self._tasks:
                     self._read_messages(sender)
-                self._unregister(task)
+                task.close()
                 if code == 0:
                     if task.role.is_lead:
                         return True
@@ -175,7 +169,7 @@ class Supervisor:
             )
         if task.role.is_evaluator or (task.role.kind == "worker" and task.role.is_server):
             logging.warning("%s at step %d: it is restarted", failure, self._step)
-            self._start(task)
+            task.start(self._run_task)
         else:
             logging.warning("%s at step %d: all tasks are restarted from the last checkpoint", failure, self._step)
             for peer in self._tasks:
@@ -214,7 +208,7 @@ class Supervisor:
         while any(task.process for task in evaluators) and time.monotonic() < deadline:
             if stop.is_set():
                 raise SystemExit(128 + signal.SIGTERM)
-            self._wait_for_exit(_POLL_MILLISECONDS)
+            self._wait_for_exit(_POLL_SECONDS)
 
     def _stop_gracefully(self) -> None:
         """Send SIGTERM: the replicas inform each other, save a checkpoint at the same step, and exit."""
@@ -223,15 +217,20 @@ class Supervisor:
         deadline = time.monotonic() + _STOP_SECONDS
         lead = next(task for task in self._tasks if task.role.is_lead)
         while lead.process and time.monotonic() < deadline:
-            self._wait_for_exit(100)
+            self._wait_for_exit(0.1)
 
-    def _wait_for_exit(self, milliseconds: int) -> None:
+    def _wait_for_exit(self, seconds: float) -> None:
         """Wait for an exit; read and ignore messages."""
-        self._events.poll(milliseconds)
+        self._wait_for_events(seconds)
         for task in self._tasks:
             list(task.messages())
             if task.poll() is not None:
-                self._unregister(task)
+                task.close()
+
+    def _wait_for_events(self, seconds: float) -> None:
+        """Wait for a message or an exit."""
+        running = [(task.pipe, task.process.pidfd) for task in self._tasks if task.process]
+        multiprocessing.connection.wait([descriptor for pair in running for descriptor in pair], seconds)
 
     def _kill_all(self) -> None:
         for task in self._tasks:
@@ -239,45 +238,36 @@ class Supervisor:
         for task in self._tasks:
             if task.process:
                 task.wait()
-                self._unregister(task)
-
-    def _unregister(self, task: _Task) -> None:
-        for descriptor in (task.pipe, task.pidfd):
-            self._events.unregister(descriptor)
-        task.close()
+                task.close()
 
 
 class _Task:
-    """One task of the cluster, including its restarts."""
+    """One task of the cluster, including its restarts.
+
+    Attributes:
+      process: The running process; None before the start and after `close`.
+    """
 
     def __init__(self, role: Role, log: Path) -> None:
         self.role = role
         self.log = log
-        self.process = 0
-        self.pipe = self.pidfd = -1
+        self.process: ChildProcess | None = None
+        self.pipe = -1
         self.last_message = 0.0
-        self._code: int | None = None
         self._partial = b""
 
-    def start(self, run_task: Callable[[Role], None], pipes_of_others: list[int]) -> None:
-        self.pipe, child_end = os.pipe2(os.O_CLOEXEC)
+    def start(self, run_task: Callable[[Role], None]) -> None:
+        self.pipe, child_end = os.pipe()
         os.set_blocking(self.pipe, False)
-        self.last_message, self._code, self._partial = time.monotonic(), None, b""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        supervisor = os.getpid()
-        self.process = os.fork()
-        if not self.process:
-            for descriptor in (self.pipe, *pipes_of_others):
-                os.close(descriptor)
-            _run_in_child(self.role, self.log, supervisor, child_end, run_task)
+        self.last_message, self._partial = time.monotonic(), b""
+        with self.log.open("ab") as log:
+            self.process = ChildProcess(_run_in_child, self.role, child_end, run_task, output=log.fileno())
         os.close(child_end)
-        self.pidfd = os.pidfd_open(self.process)
-        logging.info("started %s as process %d", self.role.name, self.process)
+        logging.info("started %s as process %d", self.role.name, self.process.pid)
 
     def messages(self) -> Iterator[tuple[str, Any]]:
         """Yield the (name, value) pairs that the task has sent since the last call."""
-        if self.pipe < 0:
+        if not self.process:
             return
         try:
             # Read more than a pipe can hold, so that one read after a task's exit returns all remaining bytes.
@@ -290,28 +280,24 @@ class _Task:
             yield from heartbeat.parse(line)
 
     def poll(self) -> int | None:
-        """Return the exit code, as `os.waitstatus_to_exitcode` returns it; None while the task runs."""
-        if self.process and self._code is None:
-            process, status = os.waitpid(self.process, os.WNOHANG)
-            self._code = os.waitstatus_to_exitcode(status) if process else None
-        return self._code if self.process else None
-
-    def wait(self) -> None:
-        if self._code is None:
-            _, status = os.waitpid(self.process, 0)
-            self._code = os.waitstatus_to_exitcode(status)
+        """Return the exit code, as `ChildProcess.poll` returns it; None while the task runs and after `close`."""
+        return self.process.poll() if self.process else None
 
     def signal(self, signum: signal.Signals) -> None:
-        if self.process and self._code is None:
-            os.kill(self.process, signum)
+        if self.process:
+            self.process.send_signal(signum)
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
 
+    def wait(self) -> None:
+        if self.process:
+            self.process.wait()
+
     def close(self) -> None:
+        """Forget the process, which has ended."""
         os.close(self.pipe)
-        os.close(self.pidfd)
-        self.process, self.pipe, self.pidfd = 0, -1, -1
+        self.process = None
 
     def last_log_lines(self) -> list[str]:
         """Return the last line of the task's log; empty without a log."""
@@ -319,30 +305,20 @@ class _Task:
         return lines[-1:]
 
 
-def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: Callable[[Role], None]) -> NoReturn:
+def _run_in_child(role: Role, pipe: int, run_task: Callable[[Role], None]) -> None:
     """Run a task in the process that was forked for it."""
-    code = 1
+    # A server must continue while the other tasks save a checkpoint; SIGKILL ends it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if role.is_server else signal.SIG_DFL)
+    os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _select_devices(role))
+    heartbeat.start(pipe)
+    logging.info("=== %s, process %d ===", role.name, os.getpid())
     try:
-        signal_at_parents_death(signal.SIGKILL, supervisor)
-        # A server must continue while the other tasks save a checkpoint; SIGKILL ends it.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if role.is_server else signal.SIG_DFL)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _select_devices(role))
-        heartbeat.start(pipe)
-        logging.info("=== %s, process %d ===", role.name, os.getpid())
         run_task(role)
-        code = 0
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
-    except BaseException as error:
+    except Exception as error:
         logging.exception("%s failed", role.name)
         if pipeline_error := find(error):
             heartbeat.send_status("error", str(pipeline_error))
-    finally:
-        logging.shutdown()
-        exit_now(code)
+        raise SystemExit(1) from error
 
 
 def _choose_addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:

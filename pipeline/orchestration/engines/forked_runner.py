@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from components.base.processes import describe_exit, exit_now
 from components.compat import beam as compat
-from pipeline.orchestration.engines.worker_fork_server import Ended, WorkerForkServer
+from pipeline.orchestration.engines.worker_fork_server import WorkerForkServer
 
 
 class ForkedRunner(compat.WorkersRunner):
@@ -62,8 +62,8 @@ def _work(environment: bytes, _: Callable[[str], None]) -> None:
     compat.run_harness(pickle.loads(environment))  # noqa: S301 - sent by the parent process
 
 
-def _on_event(_: int, event: str | Ended) -> None:
+def _on_event(_: int, event: str | int) -> None:
     """End this process if a worker is killed, because Beam would wait forever for the worker's response."""
-    if isinstance(event, Ended) and event.signum:
-        logging.critical("a worker of Beam %s; out of memory?", describe_exit(-event.signum))
+    if isinstance(event, int) and event < 0:
+        logging.critical("a worker of Beam %s; out of memory?", describe_exit(event))
         exit_now(1)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import signal
 import threading
 from collections.abc import Callable
 from concurrent import futures
@@ -22,8 +21,9 @@ from dataclasses import dataclass, field
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
+from components.base.processes import describe_exit
 from components.compat import beam as compat
-from pipeline.orchestration.engines.worker_fork_server import CONNECTED, WORKING, Ended, WorkerForkServer
+from pipeline.orchestration.engines.worker_fork_server import CONNECTED, WORKING, WorkerForkServer
 
 _THREADS = 256
 """Maximum number of workers that start at the same time, because each request waits in a thread for its worker."""
@@ -110,7 +110,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
         worker.starts += 1
         self._fork_server.start(number, worker.request.SerializeToString())
 
-    def _on_event(self, number: int, event: str | Ended) -> None:
+    def _on_event(self, number: int, event: str | int) -> None:
         with self._lock:
             worker = self._workers[number]
             if event == CONNECTED:
@@ -119,14 +119,14 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
                     worker.started.set_result("")
             elif event == WORKING:
                 worker.is_working = True
-            elif isinstance(event, Ended):
+            elif isinstance(event, int):
                 self._on_end(number, worker, event)
 
-    def _on_end(self, number: int, worker: _Worker, ended: Ended) -> None:
-        how = f"was killed by {signal.Signals(ended.signum).name}" if ended.signum else f"exited with code {ended.code}"
+    def _on_end(self, number: int, worker: _Worker, code: int) -> None:
+        how = describe_exit(code) if code < 0 else f"exited with code {code}"
         logging.info("%s %s", worker.title, "was stopped" if worker.is_stopped else how)
         # The engine notices the end of a worker that has received an instruction, but would wait for any other worker.
-        if ended.signum and not (worker.is_stopped or worker.is_working) and worker.starts < _MAX_STARTS:
+        if code < 0 and not (worker.is_stopped or worker.is_working) and worker.starts < _MAX_STARTS:
             self._start(number, worker)
             return
         if not worker.started.done():

@@ -1,6 +1,6 @@
 """Child processes of a local run, forked from a server that has imported TensorFlow and TFX once.
 
-`start_server` starts multiprocessing's fork server, which imports `fork_server_preload`. A `ChildProcess` runs one
+`start_server` starts multiprocessing's fork server, which imports `fork_server_preload`. A `NodeProcess` runs one
 function in a fork of the server, in a separate session with a separate log. It reports the result or an error, and the
 CPU time and memory used. A process that has only found a cached node runs the next function as well, because a fork
 takes as long as the look-up. The module-level functions that a run calls in a child import TFX themselves, so that this
@@ -164,8 +164,8 @@ _MEMORY_SHARE = 0.02
 it does not share, which takes 30 ms for 1 GB."""
 
 
-class ChildProcess:
-    """A function that runs in a child process.
+class NodeProcess:
+    """A function that runs in a fork of the server: mostly a node, else work on the pipeline or the records of a run.
 
     Args:
       title: Name of the work in the log and in errors.
@@ -190,7 +190,7 @@ class ChildProcess:
         log: Path,
         function: Callable[..., Any],
         *arguments: Any,
-        earlier: ChildProcess | None = None,
+        earlier: NodeProcess | None = None,
     ) -> None:
         self.title = title
         self.log = log

@@ -37,7 +37,7 @@ from pipeline.core.records import DONE as NODE_DONE
 from pipeline.core.records import FAILED as NODE_FAILED
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord, create_run, reopen_run
 from pipeline.orchestration.local import processes
-from pipeline.orchestration.local.processes import ChildProcess, server_output, start_server
+from pipeline.orchestration.local.processes import NodeProcess, server_output, start_server
 from pipeline.orchestration.local.signals import InterruptedRun, Signals
 from pipeline.orchestration.reporting import Reporting
 
@@ -122,8 +122,8 @@ class _Run:
         self._observer = observer
         self._signals = signals
         self._ir = b""
-        self._running: dict[str, ChildProcess] = {}
-        self._idle: list[ChildProcess] = []
+        self._running: dict[str, NodeProcess] = {}
+        self._idle: list[NodeProcess] = []
         """Children whose processes wait for another function."""
         self._locks = contextlib.ExitStack()
         self._started = time.monotonic()
@@ -263,7 +263,7 @@ class _Run:
                 _copy_usage(record, child)
         self._tick()
 
-    def _record_outcome(self, node: NodeRecord, child: ChildProcess) -> None:
+    def _record_outcome(self, node: NodeRecord, child: NodeProcess) -> None:
         outcome = self._get_outcome(child)
         node.state, node.error = outcome.state, outcome.error
         # If an earlier attempt has finished the node, the record keeps the figures of that attempt.
@@ -276,14 +276,14 @@ class _Run:
             self._record.error = self._record.error or outcome.error
         self._save_change(node.id)
 
-    def _get_outcome(self, child: ChildProcess) -> NodeOutcome:
+    def _get_outcome(self, child: NodeProcess) -> NodeOutcome:
         if child.reply is not None and isinstance(child.reply.value, NodeOutcome):
             return child.reply.value
         if self._signals.received:
             return NodeOutcome(INTERRUPTED)
         return NodeOutcome(NODE_FAILED, error=self._get_error(child))
 
-    def _get_error(self, child: ChildProcess) -> PipelineError:
+    def _get_error(self, child: NodeProcess) -> PipelineError:
         if child.reply is not None and child.reply.error is not None:
             return child.reply.error
         # A child that has failed before it opened its log has written to the fork server's output.
@@ -303,11 +303,11 @@ class _Run:
         while self._running:
             self._watch()
 
-    def _start(self, title: str, log: str, function: Callable[..., Any], *arguments: Any) -> ChildProcess:
+    def _start(self, title: str, log: str, function: Callable[..., Any], *arguments: Any) -> NodeProcess:
         earlier = self._idle.pop() if self._idle else None
-        return ChildProcess(title, self._record.log(log), function, *arguments, earlier=earlier)
+        return NodeProcess(title, self._record.log(log), function, *arguments, earlier=earlier)
 
-    def _keep(self, child: ChildProcess) -> None:
+    def _keep(self, child: NodeProcess) -> None:
         """Keep a child that has ended for the next function, if it can continue."""
         if child.can_continue:
             self._idle.append(child)
@@ -330,7 +330,7 @@ class _Run:
         """
         return self._await(self._start(title, _RUN_LOG, function, *arguments), despite_signal)
 
-    def _await(self, child: ChildProcess, despite_signal: bool = False) -> Any:
+    def _await(self, child: NodeProcess, despite_signal: bool = False) -> Any:
         allowed = max(self._signals.count, 1) if despite_signal else 0
         try:
             while not child.poll():
@@ -367,7 +367,7 @@ class _Run:
         return DONE, 0
 
 
-def _copy_usage(node: NodeRecord, child: ChildProcess) -> None:
+def _copy_usage(node: NodeRecord, child: NodeProcess) -> None:
     node.seconds, node.cpu_seconds, node.peak_memory_mb = child.seconds, child.cpu_seconds, child.peak_memory_mb
 
 

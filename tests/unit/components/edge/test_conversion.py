@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from components.base import child_process
 from components.base.errors import MachineError
 from components.edge import conversion_process, executor
 from components.edge.config import VariantConfig
@@ -62,7 +63,7 @@ def test_variants_predict_the_same_as_the_model(tmp_path: Path) -> None:
 def forks(monkeypatch: pytest.MonkeyPatch) -> str:
     """Run conversions in forks of a process that has imported TensorFlow, and return the path of their interpreter."""
     python = forked_export_check.python()
-    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.setattr(child_process, "_PYTHON", python)
     return python
 
 
@@ -88,16 +89,16 @@ def ended_by(tmp_path: Path, forks: str, monkeypatch: pytest.MonkeyPatch) -> Cal
         (tmp_path / "signals").write_text(json.dumps(signals))
         python.write_text(
             f"""#!{interpreter} -SE
-import json, os, pathlib, signal, sys, tempfile
-request = sys.stdin.read()
+import json, os, pathlib, pickle, signal, sys, tempfile
+[request] = pickle.load(sys.stdin.buffer)
 file = pathlib.Path({str(tmp_path / "signals")!r})
 signals = json.loads(file.read_text())
-if signals and json.loads(request)["variants"][0]["quantize"] == "int8":
+if signals and request["variants"][0]["quantize"] == "int8":
     file.write_text(json.dumps(signals[1:]))
     print({line!r}, file=sys.stderr, flush=True)
     os.kill(os.getpid(), getattr(signal, signals[0]))
-with tempfile.TemporaryFile("w") as copy:
-    copy.write(request)
+with tempfile.TemporaryFile() as copy:
+    pickle.dump([request], copy)
     copy.flush()
     os.lseek(copy.fileno(), 0, os.SEEK_SET)
     os.dup2(copy.fileno(), 0)
@@ -105,7 +106,7 @@ os.execv({forks!r}, [{forks!r}, *sys.argv[1:]])
 """
         )
         python.chmod(0o700)
-        monkeypatch.setattr(sys, "executable", str(python))
+        monkeypatch.setattr(child_process, "_PYTHON", str(python))
 
     return install
 

@@ -11,6 +11,7 @@ import pushed
 import pytest
 import tensorflow as tf
 
+from components.base import child_process
 from components.base.errors import InputError, MachineError
 from components.edge.config import VariantConfig
 from components.edge.executor import find_teachers, train
@@ -35,8 +36,8 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], N
         python = tmp_path / "python"
         python.write_text(
             f"""#!{sys.executable}
-import json, os, pathlib, signal, sys
-request, times = json.load(sys.stdin), pathlib.Path({str(tmp_path / "times")!r})
+import json, os, pathlib, pickle, signal, sys
+[request], times = pickle.load(sys.stdin.buffer), pathlib.Path({str(tmp_path / "times")!r})
 for variant in request["variants"]:
     left = int(times.read_text())
     file = pathlib.Path(request["folder"], variant["file"] + ".trained.json")
@@ -47,7 +48,7 @@ for variant in request["variants"]:
 """
         )
         python.chmod(0o700)
-        monkeypatch.setattr(sys, "executable", str(python))
+        monkeypatch.setattr(child_process, "_PYTHON", str(python))
 
     return install
 

@@ -28,6 +28,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import Channel, artifact_utils
 from tfx.types.standard_artifacts import Examples, InfraBlessing, Model
 
+from components.base import child_process
 from components.base.errors import MachineError
 from components.data import skew_sample
 from components.data.examples import ParquetWriter
@@ -374,7 +375,7 @@ def test_server_that_is_killed_between_two_requests_is_replaced_once(
 def test_server_that_cannot_start_is_a_failure(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\necho no such module\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr(child_process, "_PYTHON", str(tmp_path / "python"))
     with pytest.raises(MachineError, match="the server ended with exit code 1 before it listened, 2 times") as error:
         check()
     assert error.value.details == ("last line of the server's output: no such module",)
@@ -483,7 +484,7 @@ def test_model_is_only_rejected_for_a_load_error_of_the_model_itself(
 
 
 def test_server_that_ends_early_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", shutil.which("false"))
+    monkeypatch.setattr(child_process, "_PYTHON", shutil.which("false"))
     runner = LocalServerRunner(str(tmp_path / "line/1"), "line")
     runner.Start()
     with pytest.raises(error_types.JobAborted, match="the server ended with exit code 1 before it listened"):

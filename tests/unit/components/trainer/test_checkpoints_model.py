@@ -79,7 +79,6 @@ current = threading.local()
 class Task:
     """A replacement of the supervisor's task that runs in a thread instead of a process."""
 
-    pipe = pidfd = -1
     last_message = float("inf")
 
     def __init__(self, role: Role, log: Path) -> None:
@@ -235,7 +234,7 @@ class Code:
     def _supervise(self, process: Process) -> None:
         current.process, current.code = process, self
         self._supervisor = new_supervisor = Supervisor(CONFIG, lambda role: None, self._folder / "logs")
-        new_supervisor._events = SimpleNamespace(poll=ignore, register=ignore, unregister=ignore)  # type: ignore[assignment]
+        new_supervisor._wait_for_events = ignore  # type: ignore[assignment]
         start_all = new_supervisor._start_all
 
         def wait_and_start_all() -> None:

@@ -9,19 +9,18 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import forked_export_check
-import numpy as np
 import pytest
 import tensorflow as tf
 from in_fork_server import in_child, main_of
 from waiting_export_check import operations
 
+from components.base import child_process
 from components.base.errors import MachineError
 from components.trainer import export_check
-from components.trainer.export_check_process import encode_array
+from components.trainer.export_check_process import SignatureArrays
 from components.trainer.probe_rows import ProbeRows
 
 ROOT = Path(__file__).parents[4]
@@ -33,16 +32,13 @@ EXPECTED = {"probability": tf.constant([[0.5], [0.25], [math.nan]]), "classes": 
 def error_of(outputs: Mapping[str, Any], raw: Mapping[str, Any] | None = None) -> MachineError | None:
     """Check a model whose new process returns these outputs. Return the error, or None if the check passes."""
 
-    def predict(model: str, signatures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    def predict(model: str, signatures: Mapping[str, Mapping[str, Any]]) -> SignatureArrays:
         assert {name: set(inputs) for name, inputs in signatures.items()} == {
             "serving_default": {"examples"},
             "raw": {"fare", "company"},
         }
         response = {"serving_default": outputs, "raw": raw or outputs}
-        return {
-            name: {key: encode_array(np.asarray(value)) for key, value in tensors.items()}
-            for name, tensors in response.items()
-        }
+        return {name: {key: value.numpy() for key, value in tensors.items()} for name, tensors in response.items()}
 
     try:
         export_check.check(predict, "model", ROWS, EXPECTED)
@@ -145,7 +141,7 @@ def test_real_process_detects_other_weights(tmp_path: Path) -> None:
 
 @pytest.mark.both_lines
 def test_process_reports_a_model_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
+    monkeypatch.setattr(child_process, "_PYTHON", forked_export_check.python())
     with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
         predict(str(tmp_path / "none"), {})
     assert "cannot be loaded and run in a new process: OSError: SavedModel file does not exist" in str(error.value)
@@ -164,7 +160,7 @@ def test_killed_process_is_replaced_once_and_says_nothing_about_the_model(
         f'if [ -n "$file" ]; then rm "$file"; kill -KILL $$; fi\nexec {forked_export_check.python()} "$@"\n'
     )
     interpreter.chmod(0o755)
-    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=str(interpreter)))
+    monkeypatch.setattr(child_process, "_PYTHON", str(interpreter))
     with export_check.prediction_process() as predict, pytest.raises(MachineError) as error:
         predict(str(tmp_path / "none"), {})
     expected = (

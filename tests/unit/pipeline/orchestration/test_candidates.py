@@ -29,7 +29,7 @@ class Interrupted:
 
 
 def test_child_that_has_just_started_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "ChildProcess", Interrupted)
+    monkeypatch.setattr(candidates, "NodeProcess", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         candidates.fit({"linear": load_small(tmp_path).config}, tmp_path, 60, print)
     assert Interrupted.signalled == [signal.SIGKILL]

@@ -18,7 +18,7 @@ from toy_runs import compile_in_child, run_toy
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult
 from pipeline.orchestration.local import processes
-from pipeline.orchestration.local.processes import ChildProcess, start_server
+from pipeline.orchestration.local.processes import NodeProcess, start_server
 
 
 def get_states(result: RunResult) -> dict[str, str]:
@@ -65,14 +65,14 @@ def test_killed_process_is_not_reused(tmp_path: Path):
         in_child(tmp_path / "test.log", processes.run_node, ir, "Source", make_run_folder(tmp_path, "r1")).state
         == "done"
     )
-    cached = ChildProcess(
+    cached = NodeProcess(
         "Source", tmp_path / "cached.log", processes.run_node, ir, "Source", make_run_folder(tmp_path, "r2")
     )
     assert result_of(cached).state == "cached"
     process = psutil.Process(read_process_id(tmp_path / "cached.log"))
     cached.signal(signal.SIGKILL)
     psutil.wait_procs([process], timeout=30)
-    after = ChildProcess(
+    after = NodeProcess(
         "Add0", tmp_path / "after.log", processes.run_node, ir, "Add0", tmp_path / "logs" / "r2", earlier=cached
     )
     assert result_of(after).state == "done"
@@ -188,7 +188,7 @@ def test_nodes_can_write_to_the_store_concurrently(tmp_path: Path):
     for run, ir in irs.items():
         assert in_child(log, processes.run_node, ir, "Source", make_run_folder(tmp_path, run)).state == "done"
     tasks = [
-        ChildProcess(f"{run} Add{n}", log, processes.run_node, ir, f"Add{n}", tmp_path / "logs" / run)
+        NodeProcess(f"{run} Add{n}", log, processes.run_node, ir, f"Add{n}", tmp_path / "logs" / run)
         for run, ir in irs.items()
         for n in range(8)
     ]

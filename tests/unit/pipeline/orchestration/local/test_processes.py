@@ -45,7 +45,7 @@ def test_memory_is_measured_for_two_percent_of_the_time(
     monkeypatch.setattr(psutil.Process, "memory_info", read_memory)
     monkeypatch.setattr(processes, "_fork", lambda *work: (None, SimpleNamespace(pid=os.getpid())))
     monkeypatch.setattr(psutil.Process, "children", lambda process, recursive: [])
-    child = processes.ChildProcess("child", Path(os.devnull), time.sleep, 0)
+    child = processes.NodeProcess("child", Path(os.devnull), time.sleep, 0)
     clock[0] += pause
     child.sample()
     assert calls == [os.getpid()] * measured
