@@ -128,7 +128,7 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
     if side != "ours":
         examples = _as_tfrecords(examples, transformed / "tfrecords")
     files = input_pipeline.find([f"{examples}/Split-train/*"])
-    features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    features = FeaturePlan(features=config.features, labels=config.data.declared_labels, task=config.data.task)
     model_inputs = inputs(features, transform.vocabulary_size_by_name)
     head = prediction_head(features, transform)
 

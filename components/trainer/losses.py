@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from components.base.errors import InputError
-from components.features.plan import DeclaredLabel
+from components.features.expression import Label
 from components.models.config import ModelConfig
 
 RowLoss: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -50,7 +50,7 @@ class RegressionLoss(NamedTuple):
     outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]]
 
 
-def regression_loss(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> RegressionLoss:
+def regression_loss(config: ModelConfig, label: Label, scale: LabelScale) -> RegressionLoss:
     """Create the configured loss.
 
     Args:
@@ -77,16 +77,16 @@ def regression_loss(config: ModelConfig, label: DeclaredLabel, scale: LabelScale
     )
 
 
-def _check_not_negative(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> None:
+def _check_not_negative(config: ModelConfig, label: Label, scale: LabelScale) -> None:
     if scale.negative:
         raise InputError(
-            f"{label.key}: {config.loss} expected a non-negative label, received {label.text!r}, which is negative in "
+            f"{label}: {config.loss} expected a non-negative label, received {label.text!r}, which is negative in "
             f"{scale.negative:,} of {scale.rows:,} training rows",
             "set model.loss to huber or quantile, or remove these rows",
         )
     if not scale.mean:
         raise InputError(
-            f"{label.key}: {label.text!r} is constant: all {scale.rows:,} training rows hold 0",
+            f"{label}: {label.text!r} is constant: all {scale.rows:,} training rows hold 0",
             "choose a label that differs between rows",
         )
 

@@ -13,16 +13,15 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from components.base.config_section import Task
 from components.base.errors import InputError
 from components.base.limits import MOST_CLASSES
 from components.base.names import did_you_mean
 from components.features import feature_names
-from components.features.plan import DeclaredLabel, FeaturePlan
+from components.features.expression import Label
+from components.features.plan import FeaturePlan
 from components.models import two_tower
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
-from components.results.retrieval_outputs import RANK
 from components.trainer import losses, retrieval
 from components.trainer.config import ClassWeights
 
@@ -129,16 +128,13 @@ def prediction_head(
       InputError: If the label of the training split is constant, is missing in some rows, or does not fit the task or
         the loss; if the weight of a row is missing or negative; or if a class weight names an unknown class.
     """
-    heads = {
-        declared: _create_label_head(declared, plan, transform, class_weights, model)
-        for declared in plan.declared_labels
-    }
-    head = _join_heads(heads, label_weights or {}, model) if plan.labels else next(iter(heads.values()))
+    heads = {declared: _create_label_head(declared, plan, transform, class_weights, model) for declared in plan.labels}
+    head = _join_heads(heads, label_weights or {}, model) if len(heads) > 1 else next(iter(heads.values()))
     return head if plan.weight is None else replace(head, mean_weight=_mean_weight(plan.weight, transform))
 
 
 def _create_label_head(
-    label: DeclaredLabel,
+    label: Label,
     plan: FeaturePlan,
     transform: tft.TFTransformOutput,
     class_weights: ClassWeights | None,
@@ -174,7 +170,7 @@ def _create_label_head(
 
 
 def _join_heads(
-    heads: Mapping[DeclaredLabel, PredictionHead], weights: Mapping[str, float], model: ModelConfig
+    heads: Mapping[Label, PredictionHead], weights: Mapping[str, float], model: ModelConfig
 ) -> PredictionHead:
     labels, parts = tuple(heads), tuple(heads.values())
     weighted = [weights.get(label.name, 1.0) for label in labels]
@@ -192,7 +188,7 @@ def _join_heads(
         metrics=(),
         outputs_by_name=lambda logits: (
             {
-                label.named(key): value
+                label.add_name(key): value
                 for label, part, columns in zip(labels, parts, head.columns, strict=True)
                 for key, value in part.outputs_by_name(logits[:, columns]).items()
             }
@@ -204,7 +200,7 @@ def _join_heads(
     if model.kind == "esmm" and model.chain_loss == "conditional":
         head = replace(head, loss=_create_chain_loss(weighted))
     metrics = [
-        _MetricOfLabel(label.named(metric.name), number, columns, metric)
+        _MetricOfLabel(label.add_name(metric.name), number, columns, metric)
         for number, (label, part, columns) in enumerate(zip(labels, parts, head.columns, strict=True))
         for metric in part.metrics
     ]
@@ -262,7 +258,7 @@ def _create_chain_loss(weights: Sequence[float]) -> losses.RowLoss:
 _LEAST_SHARE = 1e-6
 
 
-def _compute_conditionals(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
+def _compute_conditionals(labels: Sequence[Label], logits: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the probability of every label of esmm given the previous label, [batch, 1]."""
     logarithms = tf.math.log_sigmoid(logits)
     # The labels are calibrated independently, so a label may become slightly more probable than the previous label.
@@ -273,17 +269,8 @@ def _compute_conditionals(labels: Sequence[DeclaredLabel], logits: tf.Tensor) ->
     }
 
 
-PREDICTION_KEY: dict[Task, str] = {
-    "binary": "probability",
-    "multiclass": "probabilities",
-    "regression": "prediction",
-    "retrieval": RANK,
-}
-"""Task → the name of the output that is the prediction."""
-
-
 def _create_retrieval_head(
-    label: DeclaredLabel, plan: FeaturePlan, transform: tft.TFTransformOutput, model: ModelConfig
+    label: Label, plan: FeaturePlan, transform: tft.TFTransformOutput, model: ModelConfig
 ) -> PredictionHead:
     counted = _read_counts(label, transform)
     _check_interactions(label, counted)
@@ -321,10 +308,10 @@ def _create_classification_loss(crossentropy: losses.RowLoss, model: ModelConfig
     return losses.focal(crossentropy, model.focal_gamma) if model.loss == "focal" else crossentropy
 
 
-def _read_counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str, int]:
+def _read_counts(label: Label, transform: tft.TFTransformOutput) -> dict[str, int]:
     """Read value of the label → number of rows of the training split with it."""
     counts = {}
-    for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_COUNTS)):
+    for line in transform.vocabulary_by_name(label.add_name(feature_names.LABEL_COUNTS)):
         count, _, value = line.decode(errors="replace").partition(" ")
         counts[value] = int(float(count))
     return counts
@@ -343,9 +330,9 @@ def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
     return mean
 
 
-def _read_scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
+def _read_scale(label: Label, transform: tft.TFTransformOutput) -> losses.LabelScale:
     """Return the statistics of a regression label."""
-    lines = [float(line) for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_SCALE))]
+    lines = [float(line) for line in transform.vocabulary_by_name(label.add_name(feature_names.LABEL_SCALE))]
     rows, missing, mean, deviation, negative = lines
     _check_missing(label, int(missing), int(rows))
     return losses.LabelScale(int(rows), mean, deviation, int(negative))
@@ -395,7 +382,7 @@ def _log_of_mean(logits: tf.Tensor) -> tf.Tensor:
     return tf.reduce_logsumexp(tf.nn.log_softmax(logits), axis=1) - tf.math.log(members)
 
 
-def _check(plan: FeaturePlan, label: DeclaredLabel, counts: dict[str, int]) -> None:
+def _check(plan: FeaturePlan, label: Label, counts: dict[str, int]) -> None:
     rows = sum(counts.values())
     # A class may be called "nan"; in numeric labels, "nan" is a missing value.
     no_label = {feature_names.NO_LABEL} if plan.task == "multiclass" else {feature_names.NO_LABEL, "nan", ""}
@@ -403,41 +390,41 @@ def _check(plan: FeaturePlan, label: DeclaredLabel, counts: dict[str, int]) -> N
     _check_missing(label, missing, rows)
     if broken := counts.get(feature_names.BROKEN_LABEL):
         raise InputError(
-            f"{label.key}: expected classes without line breaks, received one in {broken:,} of {rows:,} training rows "
+            f"{label}: expected classes without line breaks, received one in {broken:,} of {rows:,} training rows "
             f"of {label.text!r}",
             "replace the line breaks in this column",
         )
     if plan.task == "multiclass" and len(counts) > MOST_CLASSES:
         raise InputError(
-            f"{label.key}: expected at most {MOST_CLASSES:,} classes, received more in {label.text!r}",
+            f"{label}: expected at most {MOST_CLASSES:,} classes, received more in {label.text!r}",
             "set data.task to regression, or choose a label with fewer values",
         )
     if len(counts) < 2:
         raise InputError(
-            f"{label.key}: {label.text!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",
+            f"{label}: {label.text!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",
             "choose a label that differs between rows, or data that holds both outcomes",
         )
     if plan.task == "binary" and set(counts) != {"0", "1"}:
         values = ", ".join(sorted(counts)[:5])
         raise InputError(
-            f"{label.key}: {label.text!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
+            f"{label}: {label.text!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
             "give an expression such as income == '>50K', or set data.task to multiclass or regression",
         )
 
 
-def _check_interactions(label: DeclaredLabel, counts: dict[str, int]) -> None:
+def _check_interactions(label: Label, counts: dict[str, int]) -> None:
     if "1" not in counts or not set(counts) <= {"0", "1"}:
         values = ", ".join(sorted(counts)[:5])
         raise InputError(
-            f"{label.key}: expected 1 for interactions and 0 for other rows, received {label.text!r} with the values "
+            f"{label}: expected 1 for interactions and 0 for other rows, received {label.text!r} with the values "
             f"{values} in the training split",
             "give an expression such as rating >= 4",
         )
 
 
-def _check_missing(label: DeclaredLabel, missing: int, rows: int) -> None:
+def _check_missing(label: Label, missing: int, rows: int) -> None:
     if missing:
         raise InputError(
-            f"{label.key}: {label.text!r} is missing in {missing:,} of {rows:,} training rows",
+            f"{label}: {label.text!r} is missing in {missing:,} of {rows:,} training rows",
             "leave these rows out of the data, or fill the label in",
         )

@@ -13,6 +13,7 @@ from tolerances import float32_sum, rounding
 
 from components.base.errors import InputError
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
@@ -27,7 +28,9 @@ FOREST = float32_sum(40, largest=0.5)
 """Tolerance when summing the leaf values of 40 trees in float32."""
 MEAN = rounding(8)
 """Tolerance when averaging float32 losses in float64."""
-PLAN = FeaturePlan(features=FeaturesConfig.model_validate({"columns": {"x": "z_score"}}), label="y", task="regression")
+PLAN = FeaturePlan(
+    features=FeaturesConfig.model_validate({"columns": {"x": "z_score"}}), labels=(Label("y"),), task="regression"
+)
 INPUTS = [TreeInput("x", "number"), TreeInput("word", "category"), TreeInput("words", "words", 0)]
 
 

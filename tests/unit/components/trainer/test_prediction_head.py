@@ -12,6 +12,7 @@ from tolerances import float32_sum, rounding
 from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.trainer.checkpoint_evaluation import compute_scores
@@ -28,7 +29,7 @@ class TransformGraph:
 
 
 def head_of(task: Any, weights: Any = None, weight: str | None = None, **lines: list[bytes]) -> PredictionHead:
-    plan = FeaturePlan(features=FEATURES, label="y", task=task, weight=weight)
+    plan = FeaturePlan(features=FEATURES, labels=(Label("y"),), task=task, weight=weight)
     return prediction_head(plan, TransformGraph(**lines), weights)
 
 
@@ -126,8 +127,8 @@ def test_row_weights_are_divided_by_their_mean_and_multiply_class_weights(task: 
 
 def head_of_two_labels(task: Any, model: ModelConfig | None = None, **weights: float) -> PredictionHead:
     """Return the prediction head for two labels, `click` and `buy`."""
-    plan = FeaturePlan(features=FEATURES, labels={"click": "y", "buy": "z"}, task=task)
-    lines = {f"{file}_{name}": file_lines for file, file_lines in LINES[task].items() for name in plan.labels}
+    plan = FeaturePlan(features=FEATURES, labels=(Label("y", "click"), Label("z", "buy")), task=task)
+    lines = {f"{file}_{name}": file_lines for file, file_lines in LINES[task].items() for name in ("click", "buy")}
     return prediction_head(plan, TransformGraph(**lines), None, model or ModelConfig(kind="mmoe"), weights)
 
 

@@ -15,6 +15,7 @@ from tolerances import rounding
 from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models import two_tower
 from components.models.config import ModelConfig
@@ -25,7 +26,7 @@ from components.trainer.prediction_head import PredictionHead, prediction_head
 RANDOM = np.random.default_rng(2)
 PLAN = FeaturePlan(
     features=FeaturesConfig.model_validate({"columns": {"user": {"hash": {"buckets": 9}}, "item": "vocab"}}),
-    label="clicked",
+    labels=(Label("clicked"),),
     task="retrieval",
     item="item",
 )
