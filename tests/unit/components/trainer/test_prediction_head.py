@@ -16,7 +16,8 @@ from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.trainer.checkpoint_evaluation import compute_scores
-from components.trainer.prediction_head import PredictionHead, prediction_head
+from components.trainer.head_creation import create_head
+from components.trainer.prediction_head import PredictionHead
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
 
@@ -30,7 +31,7 @@ class TransformGraph:
 
 def head_of(task: Any, weights: Any = None, weight: str | None = None, **lines: list[bytes]) -> PredictionHead:
     plan = FeaturePlan(features=FEATURES, labels=(Label("y"),), task=task, weight=weight)
-    return prediction_head(plan, TransformGraph(**lines), weights)
+    return create_head(plan, TransformGraph(**lines), weights)
 
 
 BINARY = {feature_names.LABEL_COUNTS: [b"30 0", b"10 1"]}
@@ -129,7 +130,7 @@ def head_of_two_labels(task: Any, model: ModelConfig | None = None, **weights: f
     """Return the prediction head for two labels, `click` and `buy`."""
     plan = FeaturePlan(features=FEATURES, labels=(Label("y", "click"), Label("z", "buy")), task=task)
     lines = {f"{file}_{name}": file_lines for file, file_lines in LINES[task].items() for name in ("click", "buy")}
-    return prediction_head(plan, TransformGraph(**lines), None, model or ModelConfig(kind="mmoe"), weights)
+    return create_head(plan, TransformGraph(**lines), None, model or ModelConfig(kind="mmoe"), weights)
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])

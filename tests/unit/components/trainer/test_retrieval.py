@@ -20,8 +20,9 @@ from components.features.plan import FeaturePlan
 from components.models import two_tower
 from components.models.config import ModelConfig
 from components.trainer import item_index, retrieval
+from components.trainer.head_creation import create_head
 from components.trainer.item_index import ItemIndex, Tower
-from components.trainer.prediction_head import PredictionHead, prediction_head
+from components.trainer.prediction_head import PredictionHead
 
 RANDOM = np.random.default_rng(2)
 PLAN = FeaturePlan(
@@ -43,7 +44,7 @@ def transform(**lines: list[bytes]) -> Any:
 
 
 def head(**lines: list[bytes]) -> PredictionHead:
-    return prediction_head(PLAN, transform(**lines), None, MODEL)
+    return create_head(PLAN, transform(**lines), None, MODEL)
 
 
 def outputs(query: Any, item: Any, ids: Any) -> Any:
