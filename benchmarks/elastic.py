@@ -274,7 +274,7 @@ def _prepare(scratch: Path, steps: int) -> Prepared:
         stdout=subprocess.DEVNULL,
     )
     config = load(_CONFIG, settings).config
-    features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    features = FeaturePlan(features=config.features, labels=config.data.declared_labels, task=config.data.task)
     plan = TrainingPlan(features=features, model=config.model, training=config.training)
     transformed = Path(config.paths().artifacts) / "Transform"
     graph, examples = (next((transformed / key).iterdir()) for key in ("transform_graph", "transformed_examples"))

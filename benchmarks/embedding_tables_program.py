@@ -42,7 +42,7 @@ from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline
 from components.trainer.optimizer import adam
-from components.trainer.prediction_head import PredictionHead
+from components.trainer.prediction_head import BinaryHead
 from components.trainer.steps import Stop
 from components.trainer.training_loop import Folders, Learner
 
@@ -105,16 +105,9 @@ class Bench:
                 "items": Ids(self.rows, values=EVENTS, is_history=True, shares="item"),
             }
         )
-        head = PredictionHead(
-            outputs=1,
-            loss=lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(label, logits[:, 0]),
-            join=tf.identity,
-            metrics=(),
-            outputs_by_name=lambda logits: {},
-        )
         distribution = strategy.distribute(self.config, role)
         pipeline = type("Simulated", (_Simulated,), {"rows": self.rows})([], {}, self.config, self.config.batch_size)
-        learner = Learner(lambda: build(_MODEL, inputs, 1), head)
+        learner = Learner(lambda: build(_MODEL, inputs, 1), BinaryHead())
         steady = Steady(self.config, distribution, learner, pipeline, Folders("", None, ""), lambda step, network: None)
         (self.folder / _MEASURED).write_text(json.dumps(measured(steady)))
 

@@ -51,10 +51,11 @@ from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.cluster.task_server import serve
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
+from components.trainer.head_creation import create_head
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.optimizer import adam
-from components.trainer.prediction_head import PredictionHead, prediction_head
+from components.trainer.prediction_head import BinaryHead
 from components.trainer.steps import Stop
 from components.trainer.training_loop import Folders, Learner, SynchronousSteps, TrainingLoop
 from pipeline.authoring.config import load
@@ -128,9 +129,9 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
     if side != "ours":
         examples = _as_tfrecords(examples, transformed / "tfrecords")
     files = input_pipeline.find([f"{examples}/Split-train/*"])
-    features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    features = FeaturePlan(features=config.features, labels=config.data.declared_labels, task=config.data.task)
     model_inputs = inputs(features, transform.vocabulary_size_by_name)
-    head = prediction_head(features, transform)
+    head = create_head(features, transform)
 
     class Stock(InputPipeline):
         def dataset(self, shard: InputShard) -> tf.data.Dataset:
@@ -254,14 +255,7 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
     features: dict[str, Dense | Ids] = {name: Ids(IDS) for name in _ids()}
     model_inputs = Inputs(features | {name: Dense() for name in _numbers()})
     files = input_pipeline.find([f"{folder.parent}/examples/*"])
-    head = PredictionHead(
-        outputs=1,
-        loss=lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(label, logits[:, 0]),
-        join=tf.identity,
-        metrics=(),
-        outputs_by_name=lambda logits: {},
-    )
-    steady = _steady(config, role, Learner(lambda: build(LARGE, model_inputs, 1), head), files, spec)
+    steady = _steady(config, role, Learner(lambda: build(LARGE, model_inputs, 1), BinaryHead()), files, spec)
     run = steady.warm_up()
     before, start = _measure_tasks(folder), time.perf_counter()
     run(steps)

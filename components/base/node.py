@@ -84,16 +84,10 @@ class ModelPlans:
     Attributes:
       training: Settings of the Trainer, a components.trainer.plan.TrainingPlan.
       evaluation: Settings of the evaluation and the verdict, a components.evaluator.plan.EvaluationPlan.
-      label_key: Name of the label, or of the first label, in the outputs of `preprocessing` or among the columns.
-      preprocessing: Signatures of the model that compute the label.
-      prediction_key: Name of the model's output that is the prediction. None if the model has a single output.
     """
 
     training: Any
     evaluation: Any
-    label_key: str
-    preprocessing: tuple[str, ...]
-    prediction_key: str | None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def check_edge(config: Any) -> Iterator[Problem]:
     Args:
       config: The whole config, with a section `edge`.
     """
-    if config.data.labels:
+    if len(config.data.declared_labels) > 1:
         why = "the gate of variants compares the predictions of one label"
         yield Problem(("edge",), f"does not go together with data.labels: {why}; remove one of both")
     if config.data.task == "retrieval" and config.model.kind in RETRIEVAL_KINDS and not config.model.run_fn:

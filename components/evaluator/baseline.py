@@ -76,14 +76,15 @@ def drop_unusable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[
     return {**usable, keys.BASELINE_MODEL_KEY: comparable} if comparable else usable
 
 
-def _read_target(model: Artifact) -> dict[str, str]:
-    """Return label and task of a model, as the Trainer records them for a warm start; empty for a model of own code."""
+def _read_target(model: Artifact) -> dict[str, Any]:
+    """Return labels and task of a model, as the Trainer records them for a warm start; empty for own code."""
     path = f"{path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))}/{_DESCRIPTION}"
     if not fileio.exists(path):
         return {}
     with fileio.open(path) as file:
         description = json.load(file)
-    target = {name: description["sense"][name] for name in ("label", "task")}
+    sense = description["sense"]
+    target = {"labels": sorted(sense["labels"]), "task": sense["task"]}
     # Ranks of two retrievals are comparable only if both or neither leave out the items that a user has seen.
     user = description["exclude_seen"]
     return {**target, "exclude_seen": user} if user else target

@@ -9,7 +9,6 @@ from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.utils import json_utils
 
-from components.evaluator.eval_config import eval_config
 from components.evaluator.executor import Executor, StockExecutor
 from components.evaluator.plan import EvaluationPlan
 
@@ -28,14 +27,11 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
     """Evaluate the exported model on raw examples of the eval split; the outputs are an evaluation and a blessing.
 
     Args:
-      plan: Metrics, slices and bounds.
+      plan: Labels, metrics, slices and bounds.
       code: Digest of the gate's code, for the cache key.
       examples: Raw examples with a split `eval`.
       model: The candidate.
       baseline: The latest blessed model; an empty channel before the first model is blessed.
-      label_key: Name of the (first) label, in the examples or in the outputs of `preprocessing`.
-      preprocessing: Signatures of the model that compute label and features.
-      prediction_key: Output that is the prediction for the (first) label; None if the model has a single output.
       vectorised: Whether to compute the metrics from columns; otherwise TFX's executor computes them row by row.
     """
 
@@ -50,9 +46,6 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
         examples: BaseChannel,
         model: BaseChannel,
         baseline: BaseChannel,
-        label_key: str,
-        preprocessing: tuple[str, ...],
-        prediction_key: str | None,
         vectorised: bool = True,
     ) -> None:
         spec = EvaluatorSpec(
@@ -60,7 +53,6 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
             model=model,
             baseline_model=baseline,
             example_splits=json_utils.dumps(["eval"]),
-            eval_config=eval_config(plan.split_by_label()[0], label_key, preprocessing, prediction_key),
             plan=plan.model_dump_json(),
             code=code,
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),

@@ -15,17 +15,16 @@ from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.plot_data import AT
 from components.evaluator.standard_metrics import FORMULAS
+from components.features.expression import Label
 
 _DIAGNOSTICS = "diagnostics"
 _THRESHOLDS = {**dict.fromkeys(FORMULAS, "thresholds"), "BinaryAccuracy": "threshold"}
 """TFMA's class of a metric → the option with the threshold of positive predictions."""
 
 
-def eval_config(
-    plan: EvaluationPlan, label_key: str, preprocessing: tuple[str, ...], prediction_key: str | None
-) -> tfma.EvalConfig:
-    """Convert the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
-    config, task = plan.evaluation, plan.task
+def eval_config(plan: EvaluationPlan, label: Label) -> tfma.EvalConfig:
+    """Convert the `evaluation` section to TFMA's config of a label, without thresholds, which the gate checks."""
+    config, task = plan.select_label(label), plan.task
     count = tfma.MetricConfig(class_name="ExampleCount")
     metrics = [] if plan.weight else [count]
     # TFMA would call `accuracy` sparse_categorical_accuracy, so pass the names of the config.
@@ -49,9 +48,9 @@ def eval_config(
         model_specs=[
             tfma.ModelSpec(
                 signature_name="serving_default",
-                label_key=label_key,
-                prediction_key=prediction_key or "",
-                preprocessing_function_names=list(preprocessing),
+                label_key=label.add_name(plan.label_key),
+                prediction_key=label.add_name(plan.prediction_key) if plan.prediction_key else "",
+                preprocessing_function_names=list(plan.preprocessing),
                 example_weight_key=plan.weight or "",
             )
         ],

@@ -16,8 +16,9 @@ from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import io_utils, path_utils, proto_utils
 
+from components.base.config_section import Task
 from components.base.errors import MachineError
-from components.compat.tfma import evaluation
+from components.compat.tfma import evaluation as tfma_evaluation
 from components.data import example_artifacts
 from components.evaluator import (
     importance,
@@ -39,6 +40,7 @@ from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.ranking_metrics import make_grouping_error
 from components.evaluator.verdict import Measured, SliceMetrics, Verdict
+from components.features.expression import Label
 from components.features.leakage import Leakage
 
 FORCED = "forced"
@@ -52,17 +54,22 @@ class LabelEvaluation(NamedTuple):
     """The evaluation of one label.
 
     Attributes:
-      plan: Plan of the evaluation.
+      plan: Plan of the evaluation of all labels.
+      label: The label.
       folder: Folder of its files.
-      config: TFMA's config.
     """
 
     plan: EvaluationPlan
+    label: Label
     folder: str
-    config: tfma.EvalConfig
+
+    @property
+    def config(self) -> tfma.EvalConfig:
+        """TFMA's config."""
+        return eval_config(self.plan, self.label)
 
 
-Labels = Sequence[LabelEvaluation]
+Evaluations = Sequence[LabelEvaluation]
 
 
 class StockExecutor(stock.Executor):  # type: ignore[misc]
@@ -94,10 +101,10 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         input_dict = drop_unusable_baseline(input_dict)
         plan = EvaluationPlan.model_validate_json(exec_properties["plan"])
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
-        labels = _list_labels(plan, folder, exec_properties)
-        self._evaluate(labels, input_dict, output_dict, exec_properties)
-        verdicts = {label.plan.label_name: _judge(label, input_dict) for label in labels}
-        result = verdict.join_verdicts(verdicts) if plan.labels else verdicts[""]
+        evaluations = [LabelEvaluation(plan, label, plan.find_folder(label, folder)) for label in plan.labels]
+        self._evaluate(evaluations, input_dict, output_dict, exec_properties)
+        verdicts = {evaluation.label.name: _judge(evaluation, input_dict) for evaluation in evaluations}
+        result = verdict.join_verdicts(verdicts) if len(verdicts) > 1 else verdicts[""]
         for check in result.checks:
             logging.info("%s: %s", "pass" if check.passed else "fail", check)
         for warning in result.warnings:
@@ -105,12 +112,12 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         with fileio.open(f"{folder}/{verdict.FILE}", "w") as file:
             file.write(result.to_json())
         # Readers of the artifact's own folder, which the first label uses, expect the verdict on all labels.
-        for label in labels:
-            _validate(label.folder, result if label.folder == folder else verdicts[label.plan.label_name])
+        for evaluation in evaluations:
+            _validate(evaluation.folder, result if evaluation.folder == folder else verdicts[evaluation.label.name])
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
 
     def _evaluate(
-        self, labels: Labels, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, evaluations: Evaluations, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
         """Write TFMA's files."""
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
@@ -118,10 +125,10 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
             # TFX's executor reads serialized rows, which Parquet files do not contain.
             records = example_artifacts.write_tfrecords(examples, f"{self._get_tmp_dir()}/examples", [_SPLIT])
             input_dict = {**input_dict, keys.EXAMPLES_KEY: [records]}
-        for label in labels:
+        for evaluation in evaluations:
             artifact = copy.deepcopy(artifact_utils.get_single_instance(output_dict[keys.EVALUATION_KEY]))
-            artifact.uri = label.folder
-            config = {keys.EVAL_CONFIG_KEY: proto_utils.proto_to_json(at_least(label.config))}
+            artifact.uri = evaluation.folder
+            config = {keys.EVAL_CONFIG_KEY: proto_utils.proto_to_json(at_least(evaluation.config))}
             super().Do(input_dict, {**output_dict, keys.EVALUATION_KEY: [artifact]}, {**exec_properties, **config})
 
 
@@ -133,67 +140,49 @@ class Executor(StockExecutor):
     """
 
     def _evaluate(
-        self, labels: Labels, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+        self, evaluations: Evaluations, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         models = _models(input_dict)
-        evaluations = [_specify(label, models) for label in labels]
-        reasons = [
-            _needs_stock(examples, specification, label.plan)
-            for specification, label in zip(evaluations, labels, strict=True)
-        ]
+        specifications = [_specify(evaluation, models) for evaluation in evaluations]
+        task = evaluations[0].plan.task
+        reasons = (_needs_stock(examples, specification, task) for specification in specifications)
         reason = next(filter(None, reasons), None)
-        if reason and any(label.plan.group or label.plan.task == "retrieval" for label in labels):
+        if reason and (task == "retrieval" or any(specification.group for specification in specifications)):
             raise make_grouping_error(f"TFX's own executor, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
-            super()._evaluate(labels, input_dict, output_dict, exec_properties)
+            super()._evaluate(evaluations, input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
         stored = example_artifacts.examples_of(examples, _SPLIT)
         with self._make_beam_pipeline() as pipeline:
             # Create the metrics only after the workers were forked: metrics of tf_keras start TensorFlow's runtime.
-            names = {name for specification in evaluations for name in Metrics(specification.config()).row_by_row_names}
+            names = {
+                name for specification in specifications for name in Metrics(specification.config()).row_by_row_names
+            }
             if names:
                 logging.info("TFMA computes these metrics itself, row by row: %s", ", ".join(sorted(names)))
             files = pipeline | "Files" >> beam.Create(stored.paths, reshuffle=False)
-            outputs = files | Evaluate(stored, evaluations)
-            for label, specification, (results, *worst) in zip(labels, evaluations, outputs, strict=True):
-                fileio.makedirs(label.folder)
-                _ = results | f"Write{label.plan.label_name}" >> beam.Map(_write, label.folder, specification)
+            outputs = files | Evaluate(stored, specifications)
+            for (_, label, folder), specification, (results, *worst) in zip(
+                evaluations, specifications, outputs, strict=True
+            ):
+                fileio.makedirs(folder)
+                _ = results | f"Write{label.name}" >> beam.Map(_write, folder, specification)
                 for label_mistakes in worst:
-                    _ = label_mistakes | "WriteMistakes" >> beam.Map(_write_mistakes, label.folder)
+                    _ = label_mistakes | "WriteMistakes" >> beam.Map(_write_mistakes, folder)
 
 
-def _write(results: Mapping[evaluation.SliceKey, evaluation.Results], folder: str, specification: Evaluation) -> None:
-    evaluation.write(folder, results, specification.config(), specification.models)
+def _write(
+    results: Mapping[tfma_evaluation.SliceKey, tfma_evaluation.Results], folder: str, specification: Evaluation
+) -> None:
+    tfma_evaluation.write(folder, results, specification.config(), specification.models)
 
 
 def _write_mistakes(worst: Sequence[Mistake], folder: str) -> None:
     with fileio.open(f"{folder}/{mistakes.FILE}", "w") as file:
         file.write(mistakes.to_json(worst_mistakes.limit_thumbnails(worst)))
-
-
-def _list_labels(plan: EvaluationPlan, folder: str, exec_properties: Mapping[str, Any]) -> list[LabelEvaluation]:
-    """Return the evaluations of all labels.
-
-    The parameter `eval_config` is TFMA's config of the first label; the configs of further labels differ in names only.
-    """
-    config = tfma.EvalConfig()
-    proto_utils.json_to_proto(exec_properties[keys.EVAL_CONFIG_KEY], config)
-    first, *later = plan.split_by_label()
-    (spec,) = config.model_specs
-    preprocessing = tuple(spec.preprocessing_function_names)
-    configs = [config] + [
-        eval_config(
-            label,
-            label.translate_name(spec.label_key, first),
-            preprocessing,
-            label.translate_name(spec.prediction_key, first),
-        )
-        for label in later
-    ]
-    return list(map(LabelEvaluation, (first, *later), plan.folders(folder), configs))
 
 
 def _models(inputs: Inputs) -> dict[str, str]:
@@ -206,36 +195,37 @@ def _models(inputs: Inputs) -> dict[str, str]:
     }
 
 
-def _specify(label: LabelEvaluation, models: Mapping[str, str]) -> Evaluation:
+def _specify(evaluation: LabelEvaluation, models: Mapping[str, str]) -> Evaluation:
     # With a baseline, TFX's executor adds its model spec to the config in the same way.
-    config = tfma.utils.update_eval_config_with_defaults(label.config, has_baseline=len(models) > 1, rubber_stamp=True)
-    plan = label.plan
-    return Evaluation(config.SerializeToString(), models, plan.label_columns, worst_mistakes.search(plan), plan.group)
+    config = tfma.utils.update_eval_config_with_defaults(
+        evaluation.config, has_baseline=len(models) > 1, rubber_stamp=True
+    )
+    plan, label, _ = evaluation
+    mistakes_search = worst_mistakes.search(plan, label)
+    return Evaluation(config.SerializeToString(), models, plan.label_columns, mistakes_search, plan.find_group(label))
 
 
-def _needs_stock(examples: Artifact, specification: Evaluation, plan: EvaluationPlan) -> str | None:
+def _needs_stock(examples: Artifact, specification: Evaluation, task: Task) -> str | None:
     """Return a feature that only TFX's executor supports; None if there is none."""
     if example_artifacts.format_of(examples) is None:
         return "the examples' format"
     config = specification.config()
-    reasons = (
-        saved_model.find_unsupported(specification.models[spec.name], spec, plan.task) for spec in config.model_specs
-    )
-    return evaluation.find_unsupported(config) or next(filter(None, reasons), None)
+    reasons = (saved_model.find_unsupported(specification.models[spec.name], spec, task) for spec in config.model_specs)
+    return tfma_evaluation.find_unsupported(config) or next(filter(None, reasons), None)
 
 
-def _judge(label: LabelEvaluation, inputs: Inputs) -> Verdict:
+def _judge(evaluation: LabelEvaluation, inputs: Inputs) -> Verdict:
     """Judge a model by the metrics of a label, and write the data of its charts."""
-    plan, folder = label.plan, label.folder
-    leakage = _measure_leakage(plan, inputs)
+    plan, label, folder = evaluation
+    leakage = _measure_leakage(plan, label, inputs)
     if leakage.unknown:
         logging.info("leakage is not judged: %s", leakage.unknown)
-    column_importance = _measure_importance(label, inputs)
+    column_importance = _measure_importance(evaluation, inputs)
     if column_importance.unknown:
         logging.info("the importance of columns is not measured: %s", column_importance.unknown)
     has_baseline = bool(inputs.get(keys.BASELINE_MODEL_KEY))
     result = judge(
-        plan.evaluation,
+        plan.select_label(label),
         _read_metrics(folder, artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY]), has_baseline),
         plan.force_bless,
         leakage,
@@ -250,7 +240,7 @@ def _judge(label: LabelEvaluation, inputs: Inputs) -> Verdict:
     return result
 
 
-def _measure_leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
+def _measure_leakage(plan: EvaluationPlan, label: Label, inputs: Inputs) -> Leakage:
     """Look for feature columns that alone predict the label."""
     if plan.task == "retrieval":
         return Leakage(unknown="a retrieval does not predict the label")
@@ -260,22 +250,22 @@ def _measure_leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
     if example_artifacts.format_of(examples) is None:
         return Leakage(unknown="it cannot be looked for, because of the examples' format")
     stored = example_artifacts.examples_of(examples, _SPLIT)
-    return leakage_sample.measure(stored, plan.feature_columns, plan.label, plan.task)
+    return leakage_sample.measure(stored, plan.feature_columns, label.text, plan.task)
 
 
-def _measure_importance(label: LabelEvaluation, inputs: Inputs) -> Importance:
-    plan = label.plan
-    rows = permutation.choose_row_count(plan)
+def _measure_importance(evaluation: LabelEvaluation, inputs: Inputs) -> Importance:
+    plan, label, _ = evaluation
+    rows = permutation.choose_row_count(plan, label)
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
-    specification = _specify(label, {"": _find_saved_model(inputs[keys.MODEL_KEY])})
+    specification = _specify(evaluation, {"": _find_saved_model(inputs[keys.MODEL_KEY])})
     (spec,), folder = specification.config().model_specs, specification.models[""]
     if plan.feature_columns is None:
         return Importance(unknown="the columns of features of own code are not known")
-    if len(plan.feature_columns) < 2 and not plan.evaluation.max_importance:
+    if len(plan.feature_columns) < 2 and not plan.select_label(label).max_importance:
         return Importance(unknown="the model has one column")
     if not rows:
         return Importance(unknown="the table has many columns, or evaluation.importance_rows is 0")
-    reason = _needs_stock(examples, specification, plan)
+    reason = _needs_stock(examples, specification, plan.task)
     if reason:
         return Importance(unknown=f"it cannot be, because of {reason}")
     model = saved_model.Model(folder, spec, plan.label_columns)
@@ -320,10 +310,10 @@ def _has_rows(examples: Artifact) -> bool:
 
 def _validate(folder: str, result: Verdict) -> None:
     """Write the verdict as TFMA's validation result."""
-    evaluation.write_validation(
+    tfma_evaluation.write_validation(
         folder,
         result.blessed,
-        [evaluation.Failure(check.slice, check.metric, check.value, str(check)) for check in result.failed],
+        [tfma_evaluation.Failure(check.slice, check.metric, check.value, str(check)) for check in result.failed],
     )
 
 

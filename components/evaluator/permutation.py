@@ -42,6 +42,7 @@ from components.evaluator.retrieval_metrics import make_reciprocal, measure_inte
 from components.evaluator.saved_model import Evaluated, Model
 from components.evaluator.slices import slices_of
 from components.evaluator.standard_metrics import binary_log_losses
+from components.features.expression import Label
 
 ROWS = 10_000
 """Default number of rows."""
@@ -56,12 +57,13 @@ _LONGEST = 200
 """Maximum length of a typical value in characters, which excludes encoded images."""
 
 
-def choose_row_count(plan: EvaluationPlan) -> int:
+def choose_row_count(plan: EvaluationPlan, label: Label) -> int:
     """Return the number of rows of the sample; 0 if the importance should not be measured."""
-    if plan.evaluation.importance_rows is not None:
-        return plan.evaluation.importance_rows
+    config = plan.select_label(label)
+    if config.importance_rows is not None:
+        return config.importance_rows
     rows = min(ROWS, _CELLS // max(len(plan.feature_columns or ()), 1) ** 2)
-    return max(rows, _FEWEST) if rows >= _FEWEST or plan.evaluation.max_importance else 0
+    return max(rows, _FEWEST) if rows >= _FEWEST or config.max_importance else 0
 
 
 def measure(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from components.base.config_section import Loss, Section, Task
 from components.evaluator.config import LOSS_METRICS, EvaluationConfig, metric
+from components.features import feature_names
+from components.features.expression import Label
 
 
 class EvaluationPlan(Section):
@@ -13,12 +13,14 @@ class EvaluationPlan(Section):
 
     evaluation: EvaluationConfig
     task: Task
-    label: str
-    """`data.label`, which leakage is measured against."""
-    labels: dict[str, str] = Field(default_factory=dict)
-    """`data.labels`: name → label, if there are several; `label` is empty then."""
-    label_name: str = ""
-    """Name of the label that this plan is for; empty if the plan covers all labels or the only label."""
+    labels: tuple[Label, ...]
+    """The labels, which are evaluated separately."""
+    label_key: str = feature_names.LABEL
+    """Name of the label in the outputs of `preprocessing`, or among the columns; see `Label.add_name`."""
+    preprocessing: tuple[str, ...] = ()
+    """Signatures of the model that compute label and features."""
+    prediction_key: str | None = None
+    """Name of the output that is the prediction; see `Label.add_name`. None if the model has a single output."""
     label_columns: tuple[str, ...] | None = None
     """Columns of the label, which the model's preprocessing signatures read; None if they are unknown, for example in
     own code."""
@@ -41,34 +43,13 @@ class EvaluationPlan(Section):
     """Reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that a
     forced run never reuses the verdict of a normal run, nor the reverse."""
 
-    def split_by_label(self) -> tuple[EvaluationPlan, ...]:
-        """Return one plan per label, because labels are evaluated separately; with a single label, this plan."""
-        if not self.labels:
-            return (self,)
-        return tuple(
-            self.model_copy(
-                update={
-                    "evaluation": self.evaluation.select_label(name, is_first=not number),
-                    "label": text,
-                    "labels": {},
-                    "label_name": name,
-                    "image_columns": self.image_columns if not number else (),
-                }
-            )
-            for number, (name, text) in enumerate(self.labels.items())
-        )
+    def select_label(self, label: Label) -> EvaluationConfig:
+        """Return the metrics and bounds of a label, under names that do not contain the label."""
+        return self.evaluation.select_label(label.name, is_first=label == self.labels[0])
 
-    def folders(self, folder: str) -> tuple[str, ...]:
-        """Return the folders of the labels' evaluations, in the order of `split_by_label`; the first is `folder`."""
-        return (folder, *(f"{folder}/{name}" for name in list(self.labels)[1:]))
-
-    def translate_name(self, name: str, first: EvaluationPlan) -> str:
-        """Return this label's counterpart of a column or output of the first label that is called `name`."""
-        return self.add_label_name(name.removesuffix(f"_{first.label_name}")) if self.label_name else name
-
-    def add_label_name(self, base: str) -> str:
-        """Return this label's name of a column, an output or a metric; see `DeclaredLabel.named`."""
-        return f"{base}_{self.label_name}" if self.label_name else base
+    def find_folder(self, label: Label, folder: str) -> str:
+        """Return the folder of a label's evaluation in the folder of the artifact, which the first label uses."""
+        return folder if label == self.labels[0] else f"{folder}/{label.name}"
 
     @property
     def metrics_of_loss(self) -> tuple[str, ...]:
@@ -78,10 +59,9 @@ class EvaluationPlan(Section):
         metrics = LOSS_METRICS.get(self.loss, ()) if self.loss else ()
         return metrics[:1] if len(self.quantiles) == 1 else metrics
 
-    @property
-    def group(self) -> str | None:
-        """The column of the groups; None without grouped metrics."""
-        measured = self.evaluation.metrics_for(self.task, self.metrics_of_loss)
+    def find_group(self, label: Label) -> str | None:
+        """Return the column of the groups; None without grouped metrics of the label."""
+        measured = self.select_label(label).metrics_for(self.task, self.metrics_of_loss)
         return self.evaluation.group if any(metric(name, self.task).grouped for name in measured) else None
 
     @property

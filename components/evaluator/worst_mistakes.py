@@ -22,6 +22,7 @@ from components.evaluator.binning import Floats, Ints
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.saved_model import Evaluated
+from components.features.expression import Label
 
 _SIDE = 96
 """Maximum width and height of a thumbnail, in pixels."""
@@ -47,13 +48,12 @@ class Search(NamedTuple):
     label: str | None
 
 
-def search(plan: EvaluationPlan) -> Search | None:
+def search(plan: EvaluationPlan, label: Label) -> Search | None:
     """Return which mistakes to collect; None without images or classes."""
-    count = plan.evaluation.worst_mistakes
+    count = plan.select_label(label).worst_mistakes
     if not count or not plan.image_columns or plan.label_columns is None or plan.task == "regression":
         return None
-    label = plan.label_columns[0] if plan.task == "multiclass" else None
-    return Search(count, plan.image_columns[0], label)
+    return Search(count, plan.image_columns[0], plan.label_columns[0] if plan.task == "multiclass" else None)
 
 
 def find_worst(batch: pa.RecordBatch, evaluated: Evaluated, search: Search) -> list[Mistake]:

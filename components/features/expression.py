@@ -97,6 +97,41 @@ def parse(text: str) -> Expression:
     return Expression(text, tree, tuple(names))
 
 
+@dataclass(frozen=True)
+class Label:
+    """A label that the config declares.
+
+    Attributes:
+      text: A column (or its header), or an expression.
+      name: Name of the label in `data.labels`; empty for `data.label`.
+    """
+
+    text: str
+    name: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the config that declares the label."""
+        return ("data", "labels", self.name) if self.name else ("data", "label")
+
+    @property
+    def expression(self) -> Expression:
+        """The parsed column or expression.
+
+        Raises:
+          ValueError: If the text is not an expression.
+        """
+        return parse(self.text)
+
+    def __str__(self) -> str:
+        """Return the key for error messages, as in `data.labels.click`."""
+        return ".".join(self.key)
+
+    def add_name(self, base: str) -> str:
+        """Return the name of a file, column or output of this label: `base` and the name of the label, if any."""
+        return f"{base}_{self.name}" if self.name else base
+
+
 def column_text(name: str) -> str:
     """Return a column's name for an expression, in backquotes if the name is a word of the grammar."""
     return f"`{name}`" if name in _RESERVED else name

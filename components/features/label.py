@@ -15,7 +15,8 @@ from components.base.limits import MOST_CLASSES
 from components.features import feature_names
 from components.features.analysis import Requirement, Scale, Vocabulary
 from components.features.column import Column
-from components.features.plan import DeclaredLabel, FeaturePlan
+from components.features.expression import Label
+from components.features.plan import FeaturePlan
 
 
 class TensorArithmetic:
@@ -39,7 +40,7 @@ class TensorArithmetic:
 
 
 @dataclass(frozen=True)
-class Label:
+class LabelTensor:
     """The label of a plan, and the statistics of the training split that it uses.
 
     The values of the label and their counts become the vocabulary `feature_names.LABEL_COUNTS`. The Trainer reads the
@@ -56,7 +57,7 @@ class Label:
     finish: Callable[[Sequence[tf.Tensor]], tf.Tensor]
 
 
-def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None = None) -> Label:
+def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None = None) -> LabelTensor:
     """Compute the label of a plan, or all labels in the order of the config.
 
     Args:
@@ -68,7 +69,7 @@ def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor |
     Raises:
       InputError: If the label's expression does not fit the types of its columns.
     """
-    labels = [_compute_label(declared, plan, columns, weights) for declared in plan.declared_labels]
+    labels = [_compute_label(declared, plan, columns, weights) for declared in plan.labels]
     if len(labels) == 1:
         return labels[0]
     ends = list(itertools.accumulate((len(label.requirements) for label in labels), initial=0))
@@ -77,26 +78,26 @@ def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor |
         parts = zip(labels, itertools.pairwise(ends), strict=True)
         return tf.stack([label.finish(results[start:end]) for label, (start, end) in parts], axis=1)
 
-    return Label(tuple(requirement for label in labels for requirement in label.requirements), finish)
+    return LabelTensor(tuple(requirement for label in labels for requirement in label.requirements), finish)
 
 
 def _compute_label(
-    declared: DeclaredLabel, plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None
-) -> Label:
-    parsed, counts_name = declared.expression, declared.named(feature_names.LABEL_COUNTS)
+    declared: Label, plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None
+) -> LabelTensor:
+    parsed, counts_name = declared.expression, declared.add_name(feature_names.LABEL_COUNTS)
     if plan.task == "multiclass":
         texts, known = _classes(columns[parsed.columns[0]])
         classes = Vocabulary(tf.boolean_mask(texts, known), feature_names.LABEL_CLASSES, MOST_CLASSES)
-        return Label(
+        return LabelTensor(
             (_count_texts(texts, counts_name), classes), lambda results: tft.apply_vocabulary(texts, results[1])
         )
     value = _evaluate(declared, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
-        scale = Scale(tf.cast(value, tf.float64), declared.named(feature_names.LABEL_SCALE), weights)
-        return Label((scale,), lambda _: tf.cast(value, tf.float32))
+        scale = Scale(tf.cast(value, tf.float64), declared.add_name(feature_names.LABEL_SCALE), weights)
+        return LabelTensor((scale,), lambda _: tf.cast(value, tf.float32))
     texts, classes = _binarize(value)
     item_counts = [] if plan.item is None else _count_items(columns[plan.item], classes)
-    return Label((_count_texts(texts, counts_name), *item_counts), lambda _: classes)
+    return LabelTensor((_count_texts(texts, counts_name), *item_counts), lambda _: classes)
 
 
 def _classes(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
@@ -143,14 +144,14 @@ def _count_texts(texts: tf.Tensor, name: str) -> Vocabulary:
     return Vocabulary(texts, name, _COUNTED, counts=True)
 
 
-def _evaluate(declared: DeclaredLabel, columns: Mapping[str, Column]) -> tf.Tensor:
+def _evaluate(declared: Label, columns: Mapping[str, Column]) -> tf.Tensor:
     parsed = declared.expression
     try:
         return parsed.evaluate({name: _operand(column) for name, column in columns.items()}, TensorArithmetic())
     except (TypeError, ValueError) as error:
         dtypes = ", ".join(f"{column.name} holds {column.dtype}" for column in columns.values())
         raise InputError(
-            f"{declared.key}: {parsed.text!r} cannot be computed: {dtypes}",
+            f"{declared}: {parsed.text!r} cannot be computed: {dtypes}",
             "compare text with text and numbers with numbers, as in income == '>50K'",
         ) from error
 

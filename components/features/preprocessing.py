@@ -14,7 +14,7 @@ from components.features import feature_names, ops, row_key, row_weight
 from components.features.analysis import Collisions, Requirement, UnparsedDates, analyze
 from components.features.column import Parsed
 from components.features.column_group import Columns
-from components.features.label import Label, label
+from components.features.label import LabelTensor, label
 from components.features.plan import FeaturePlan
 
 PATH = f"{__name__}.preprocessing_fn"
@@ -29,7 +29,7 @@ def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -
       custom_config: Dict with the key `plan`, a FeaturePlan as JSON.
 
     Returns:
-      Transformed name → tensor; see `ops.output_spec` for features, and `label.Label` for the label.
+      Transformed name → tensor; see `ops.output_spec` for features, and `label.LabelTensor` for the label.
 
     Raises:
       InputError: If an operation does not accept a column's dtype, or the user's function failed.
@@ -94,7 +94,7 @@ class DeclaredOperations:
         return outputs
 
 
-def _label_names(label: Label) -> list[str]:
+def _label_names(label: LabelTensor) -> list[str]:
     """Return the names of a label's requirements. They differ from names of features, which end with the operation."""
     return [f"{feature_names.LABEL}/{number}" for number in range(len(label.requirements))]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import itertools
 import re
 from typing import Annotated, Any, Literal
 
@@ -333,9 +332,10 @@ class DataConfig(RowsConfig):
         return self
 
     @property
-    def declared_labels(self) -> dict[str, str]:
-        """Label name → column or expression. The name of a single label is empty."""
-        return self.labels or {"": self.label or ""}
+    def declared_labels(self) -> tuple[expression.Label, ...]:
+        """The labels, in the order of the config."""
+        single = () if self.label is None else (expression.Label(self.label),)
+        return (*single, *(expression.Label(text, name) for name, text in self.labels.items()))
 
     @model_validator(mode="after")
     def _check_source(self) -> DataConfig:
@@ -370,5 +370,5 @@ class DataConfig(RowsConfig):
 
     def _target_columns(self) -> set[str]:
         """Return the columns of the labels, and the column of the weight, which may depend on the label."""
-        labels = (expression.parse(text).columns for text in self.labels.values() or filter(None, [self.label]))
-        return {*itertools.chain.from_iterable(labels), *([self.weight] if self.weight else [])}
+        columns = (name for label in self.declared_labels for name in label.expression.columns)
+        return {*columns, *([self.weight] if self.weight else [])}

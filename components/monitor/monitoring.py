@@ -13,7 +13,6 @@ from components.data.examples import Examples, Format
 from components.data.saved_model import column_of
 from components.data.split_sample import first_values
 from components.evaluator import tfma_results
-from components.features import expression
 from components.ingest.column_types import Kind
 from components.monitor import judgement, request_log
 from components.monitor.outcomes import Labelled, Outcomes
@@ -121,13 +120,13 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
         return Monitoring(tuple(judgements))
     outcomes: list[Outcome] = []
     differences: list[VersionDifference] = []
-    for label_index, label_plan in enumerate(plan.split_by_label()):
+    for label in plan.evaluation.labels:
         measured: list[Labelled] = []
-        label_outcomes = Outcomes(label_plan)
+        label_outcomes = Outcomes(plan, label)
         for number, served in labelled.items():
             version = known[number]
             if version is not None and label_outcomes.is_predicted(number, served):
-                folder = version.evaluation and plan.evaluation.folders(version.evaluation)[label_index]
+                folder = version.evaluation and plan.evaluation.find_folder(label, version.evaluation)
                 evaluated = tfma_results.read(folder) if folder else []
                 kinds = _kinds_of_columns(training[number])
                 measured.append(label_outcomes.measure(number, served, version.model, kinds, evaluated))
@@ -155,8 +154,7 @@ def _select_training_columns(batch: pa.RecordBatch, model: ModelInterface, plan:
         names = model.columns
     else:
         # The signature of a model that reads tf.Examples does not list its columns. Requests lack at least these.
-        label_plans = plan.evaluation.split_by_label()
-        label_columns = (name for label_plan in label_plans for name in expression.parse(label_plan.label).columns)
+        label_columns = (name for label in plan.evaluation.labels for name in label.expression.columns)
         not_sent = {*label_columns, plan.evaluation.weight, plan.monitor.key}
         names = [name for name in batch.schema.names if name not in not_sent]
     columns = {name: first_values(column_of(batch, name)) for name in names}

@@ -17,11 +17,11 @@ from components.base.errors import InputError
 from components.data.examples import to_lists
 from components.evaluator import gate, intervals
 from components.evaluator.columnar import Evaluation
-from components.evaluator.config import EvaluationConfig, metric
+from components.evaluator.config import EvaluationConfig, metric, thresholds_of
 from components.evaluator.eval_config import eval_config
 from components.evaluator.recorded import RecordedAnswers, differences
 from components.evaluator.verdict import Check, Measured, SliceMetrics
-from components.features import expression
+from components.features.expression import Label
 from components.ingest.column_types import Kind
 from components.monitor import labels
 from components.monitor.labels import Labels
@@ -51,22 +51,23 @@ class Outcomes:
     """Measures how well versions have predicted a label.
 
     Args:
-      plan: The plan of this label. It must name files of labels and a key.
+      plan: The plan of the node. It must name files of labels and a key.
+      label: The label.
     """
 
-    def __init__(self, plan: MonitorPlan) -> None:
+    def __init__(self, plan: MonitorPlan, label: Label) -> None:
         if plan.labels is None or plan.monitor.key is None:
             raise ValueError("expected a plan with labels and a key")
         self._plan, self._data, self._key = plan, plan.labels, plan.monitor.key
-        config = eval_config(plan.evaluation, plan.label_key, plan.preprocessing, plan.prediction_key)
+        config = eval_config(plan.evaluation, label)
         self._config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=False, rubber_stamp=True)
-        self._name = plan.evaluation.label_name
-        self._label_columns = expression.parse(plan.evaluation.label).columns
+        self._label, self._label_columns = label, label.expression.columns
+        self._group = plan.evaluation.find_group(label)
 
     def is_predicted(self, version: int, served: ServedRows) -> bool:
         """Return whether a version predicts this label; a version that was trained on other labels does not."""
-        expected = self._plan.prediction_key
-        if not self._name or expected in served.outputs:
+        expected = self._config.model_specs[0].prediction_key
+        if not self._label.name or expected in served.outputs:
             return True
         received = ", ".join(sorted(served.outputs))
         logging.warning(
@@ -95,16 +96,14 @@ class Outcomes:
         label_rows = pc.index_in(keys, value_set=arrived.keys)
         is_labelled = np.asarray(label_rows.is_valid()) & self._has_label(arrived, label_rows)
         keyed = len(keys) - keys.null_count
-        outcome = Outcome(version, served.compared, keyed, int(is_labelled.sum()), label=self._name)
+        outcome = Outcome(version, served.compared, keyed, int(is_labelled.sum()), label=self._label.name)
         rows = pa.array(np.flatnonzero(is_labelled))
         if not len(rows):
             return Labelled(version, None, np.empty(0, object), outcome)
         batch = self._join(served, arrived, label_rows, rows)
         spec = self._config.model_specs[0]
         label_columns = self._plan.evaluation.label_columns
-        evaluation = Evaluation(
-            self._config.SerializeToString(), {spec.name: model}, label_columns, group=self._plan.evaluation.group
-        )
+        evaluation = Evaluation(self._config.SerializeToString(), {spec.name: model}, label_columns, group=self._group)
         outputs = {name: values[np.asarray(rows)] for name, values in served.outputs.items()}
         answers = RecordedAnswers(evaluation, batch, outputs)
         has_enough_rows = len(rows) >= self._plan.monitor.least_rows
@@ -117,15 +116,15 @@ class Outcomes:
         if older.answers is None or newer.answers is None or min(len(older.keys), len(newer.keys)) < least_rows:
             return None
         evaluation = self._plan.evaluation
-        names = evaluation.evaluation.metrics_for(evaluation.task, evaluation.metrics_of_loss)
+        names = evaluation.select_label(self._label).metrics_for(evaluation.task, evaluation.metrics_of_loss)
         units = len({*older.keys, *newer.keys})
         metrics = differences(older.answers, newer.answers, (older.keys, newer.keys), self._config, names)
-        return VersionDifference(older.version, newer.version, units, metrics, self._name).prefix_metrics()
+        return VersionDifference(older.version, newer.version, units, metrics, self._label.name).prefix_metrics()
 
     def _select_kinds(self, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
         """Return the columns to read from the files of labels, with their kinds."""
         slices = (name for spec in self._config.slicing_specs for name in (*spec.feature_keys, *spec.feature_values))
-        weight_and_group = (name for name in (self._plan.evaluation.weight, self._plan.evaluation.group) if name)
+        weight_and_group = (name for name in (self._plan.evaluation.weight, self._group) if name)
         names = dict.fromkeys((*self._label_columns, *weight_and_group, *slices))
         return {name: kinds[name] for name in names if name in kinds and name != self._key}
 
@@ -157,11 +156,11 @@ class Outcomes:
         labelled = {name: column.take(label_rows.take(rows)) for name, column in arrived.columns.items()}
         sent = {name: column.take(rows) for name, column in served.columns.items()}
         columns = {**labelled, **sent, **{name: labelled[name] for name in self._label_columns if name in labelled}}
-        key = "data.labels" if self._name else "data.label"
         for name in self._label_columns:
             if name not in columns:
+                expected = f"the column {name!r} of {self._label}"
                 raise InputError(
-                    f"monitor.labels: expected the column {name!r} of {key}, received none in labels or requests",
+                    f"monitor.labels: expected {expected}, received none in labels or requests",
                     "add it to the files of labels",
                 )
         return to_lists(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)))
@@ -172,7 +171,7 @@ class Outcomes:
         fairness = config.fairness and config.fairness.model_copy(update={"max_gap": {}})
         return config.model_copy(
             update={
-                "thresholds": self._plan.monitor.thresholds,
+                "thresholds": thresholds_of(self._label.name, self._plan.monitor.thresholds),
                 "slice_thresholds": {},
                 "max_importance": {},
                 "constant": "warn",

@@ -9,7 +9,6 @@ from typing import Any
 
 from components.base.config_section import Section
 from components.base.node import ModelPlans
-from components.evaluator.config import thresholds_of
 from components.evaluator.plan import EvaluationPlan
 from components.ingest.config import DataConfig
 from components.monitor.config import MonitorConfig
@@ -20,38 +19,10 @@ class MonitorPlan(Section):
 
     monitor: MonitorConfig
     evaluation: EvaluationPlan
-    label_key: str
-    """Name of the label in the outputs of `preprocessing`, or among the columns. With several labels, the name of the
-    first."""
-    preprocessing: tuple[str, ...]
-    """Signatures of the model that compute the label."""
-    prediction_key: str | None
-    """Name of the model's output that is the prediction; with several labels, the prediction of the first. None if the
-    model has a single output."""
     labels: DataConfig | None = None
     """How the files of `monitor.labels` are read. None if the config does not name any."""
     code: str = ""
     """Digest of the node's code, so that the node runs again when its code changes."""
-
-    def split_by_label(self) -> tuple[MonitorPlan, ...]:
-        """Return one plan per label, because labels are measured separately; with a single label, this plan."""
-        if not self.evaluation.labels:
-            return (self,)
-        evaluations = self.evaluation.split_by_label()
-        first = evaluations[0]
-        return tuple(
-            self.model_copy(
-                update={
-                    "evaluation": evaluation,
-                    "label_key": evaluation.translate_name(self.label_key, first),
-                    "prediction_key": self.prediction_key and evaluation.translate_name(self.prediction_key, first),
-                    "monitor": self.monitor.model_copy(
-                        update={"thresholds": thresholds_of(evaluation.label_name, self.monitor.thresholds)}
-                    ),
-                }
-            )
-            for evaluation in evaluations
-        )
 
 
 def make_plan(config: Any, plans: ModelPlans, code: str = "") -> MonitorPlan | None:
@@ -68,9 +39,6 @@ def make_plan(config: Any, plans: ModelPlans, code: str = "") -> MonitorPlan | N
     return MonitorPlan(
         monitor=config.monitor,
         evaluation=plans.evaluation,
-        label_key=plans.label_key,
-        preprocessing=plans.preprocessing,
-        prediction_key=plans.prediction_key,
         # The format is the format of these files. The format of the data may be another one, such as a query.
         labels=config.data_of(files).model_copy(update={"format": None}) if files else None,
         code=code,

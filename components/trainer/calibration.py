@@ -14,7 +14,7 @@ import scipy.special
 import tensorflow as tf
 
 from components.models.forest import Floats
-from components.trainer.prediction_head import PredictionHead
+from components.trainer.prediction_head import CompositeHead, PredictionHead
 
 Calibrate = Callable[[tf.Tensor], tf.Tensor]
 """Logits [batch, outputs] → calibrated logits, of the same shape."""
@@ -41,11 +41,11 @@ def fit_calibration(
       labels: Labels of the rows, [rows, labels].
       weight: Weights of the rows, [rows]; if None, all rows have the same weight.
     """
-    if head.parts:
+    if isinstance(head, CompositeHead):
         columns = head.columns
         calibrations = [
-            fit_calibration(kind, part, logits[:, logit_columns], labels[:, number : number + 1], weight)
-            for number, (part, logit_columns) in enumerate(zip(head.parts, columns, strict=True))
+            fit_calibration(kind, part, logits[:, columns[number]], labels[:, number : number + 1], weight)
+            for number, part in enumerate(head.parts.values())
         ]
         return lambda logits: tf.concat(
             [calibrate(logits[:, part]) for calibrate, part in zip(calibrations, columns, strict=True)], axis=1

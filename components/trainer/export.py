@@ -34,12 +34,12 @@ from components.data.skew_sample import Predictions, StoredSample
 from components.features import feature_names
 from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
+from components.results.model_outputs import PREDICTION_KEY
 from components.results.request_schema import Column, RequestSchema
 from components.trainer import export_check, skew_check
 from components.trainer.input_columns import stack, unstack
 from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.packed_columns import FeatureSpecs, PackedColumns, ParsedColumns, describe_packed, pack, unpack
-from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import probe_rows
 from components.trainer.raw_columns import as_parsed, join_columns, matrix_specs, pack_matrices, raw_specs
 from components.trainer.request_parsing import parse_requests
@@ -109,8 +109,8 @@ def export(
 
     def labels(columns: ParsedColumns) -> dict[str, tf.Tensor]:
         label = graph(columns, [feature_names.LABEL])[feature_names.LABEL]
-        names = [label.named(feature_names.LABEL) for label in plan.declared_labels]
-        return dict(zip(names, tf.unstack(label, axis=1) if plan.labels else [label], strict=True))
+        names = [label.add_name(feature_names.LABEL) for label in plan.labels]
+        return dict(zip(names, tf.unstack(label, axis=1) if len(names) > 1 else [label], strict=True))
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
     columns = raw_specs(feature_spec, plan.features.histories)
@@ -190,7 +190,7 @@ def create_transformed_signature(
     index: ItemIndex | None = None,
 ) -> tf.types.experimental.GenericFunction:
     """Create the function from the network's inputs to the prediction of every label."""
-    keys = [label.named(PREDICTION_KEY[plan.task]) for label in plan.declared_labels]
+    keys = [label.add_name(PREDICTION_KEY[plan.task]) for label in plan.labels]
 
     def predict(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # Leave out the names of classes, because devices do not support strings.

@@ -1,94 +1,27 @@
-"""The losses that `model.loss` selects: the meaning of a network's logits, and the function that training minimizes."""
+"""The losses per example: of the tasks, and those that `model.loss` selects."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
 import tensorflow as tf
-
-from components.base.errors import InputError
-from components.features.plan import DeclaredLabel
-from components.models.config import ModelConfig
 
 RowLoss: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(label [n], logits [n, outputs]) → the loss of each example, float32 [n]."""
 
 
-class LabelScale(NamedTuple):
-    """The statistics of a regression label in the training split.
-
-    Attributes:
-      rows: Number of rows.
-      mean: Mean of the label.
-      deviation: Standard deviation; not 0.
-      negative: Number of rows with a negative label.
-    """
-
-    rows: int
-    mean: float
-    deviation: float
-    negative: int
+def binary_crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Compute the crossentropy per example, [n]."""
+    # If label and logits differ by an axis, the loss of tf_keras broadcasts and averages over all examples.
+    return tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(label, logits.dtype), logits[:, 0])
 
 
-class RegressionLoss(NamedTuple):
-    """A loss of a regression.
-
-    Attributes:
-      scale: (shift, unit): the loss compares the logits with (label - shift) / unit.
-      outputs: Number of logits.
-      loss: Loss of the scaled label.
-      join: Logits [batch, members, outputs] of an ensemble → the logits of its mean prediction.
-      outputs_by_name: Logits → the outputs of `serving_default`.
-    """
-
-    scale: tuple[float, float]
-    outputs: int
-    loss: RowLoss
-    join: Callable[[tf.Tensor], tf.Tensor]
-    outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]]
-
-
-def regression_loss(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> RegressionLoss:
-    """Create the configured loss.
-
-    Args:
-      config: The loss and its parameters.
-      label: The label, for error messages.
-      scale: Statistics of the label.
-
-    Raises:
-      InputError: If the loss requires a non-negative label, and the label is negative in some rows or 0 in all.
-    """
-    if config.loss in ("poisson", "tweedie"):
-        _check_not_negative(config, label, scale)
-        return _create_deviance_loss(1.0 if config.loss == "poisson" else config.tweedie_power, scale.mean)
-    mean, deviation = scale.mean, scale.deviation
-    if config.loss == "quantile":
-        return _create_quantile_loss(config.quantiles, mean, deviation)
-    delta = (config.huber_delta or deviation) / deviation
-    return RegressionLoss(
-        scale=(mean, deviation),
-        outputs=1,
-        loss=huber(delta) if config.loss == "huber" else squared_error,
-        join=_mean,
-        outputs_by_name=lambda logits: {"prediction": logits * deviation + mean},
-    )
-
-
-def _check_not_negative(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> None:
-    if scale.negative:
-        raise InputError(
-            f"{label.key}: {config.loss} expected a non-negative label, received {label.text!r}, which is negative in "
-            f"{scale.negative:,} of {scale.rows:,} training rows",
-            "set model.loss to huber or quantile, or remove these rows",
-        )
-    if not scale.mean:
-        raise InputError(
-            f"{label.key}: {label.text!r} is constant: all {scale.rows:,} training rows hold 0",
-            "choose a label that differs between rows",
-        )
+def crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Compute the crossentropy per example, [n]; a label that is not in the training split has probability 1e-7."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(label, 0), logits)
+    return tf.where(label < 0, -math.log(1e-7), losses)
 
 
 def squared_error(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -146,14 +79,14 @@ def deviance(power: float) -> RowLoss:
     return loss
 
 
-def focal(crossentropy: RowLoss, gamma: float) -> RowLoss:
+def focal(row_loss: RowLoss, gamma: float) -> RowLoss:
     """Return the crossentropy times (1 - probability of the label) ** gamma, which reduces the loss of easy rows.
 
     Source: T.-Y. Lin, P. Goyal, R. Girshick, K. He and P. Dollár, Focal loss for dense object detection, ICCV 2017.
     """
 
     def loss(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        losses = crossentropy(label, logits)
+        losses = row_loss(label, logits)
         # expm1 keeps the digits near 0. The lower bound avoids the infinite gradient of a root at 0.
         return losses * tf.maximum(-tf.math.expm1(-losses), _LEAST) ** gamma
 
@@ -161,29 +94,3 @@ def focal(crossentropy: RowLoss, gamma: float) -> RowLoss:
 
 
 _LEAST = 1e-7
-
-
-def _mean(logits: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(logits, axis=1)
-
-
-def _create_quantile_loss(quantiles: Sequence[float], mean: float, deviation: float) -> RegressionLoss:
-    nearest = int(np.argmin(np.abs(np.array(quantiles) - 0.5)))
-
-    def outputs_by_name(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Sorting moves estimated quantiles closer to the true quantiles (Chernozhukov, Fernández-Val and Galichon,
-        # Quantile and probability curves without crossing, Econometrica 78, 2010).
-        values = tf.sort(logits, axis=1) * deviation + mean
-        return {"prediction": values[:, nearest : nearest + 1], "quantiles": values}
-
-    return RegressionLoss((mean, deviation), len(quantiles), pinball(quantiles), _mean, outputs_by_name)
-
-
-def _create_deviance_loss(power: float, mean: float) -> RegressionLoss:
-    """Create a deviance loss of label / mean, so that a new network, whose logits are near 0, predicts the mean."""
-
-    def join(logits: tf.Tensor) -> tf.Tensor:
-        members = tf.cast(tf.shape(logits)[1], logits.dtype)
-        return tf.reduce_logsumexp(logits, axis=1) - tf.math.log(members)
-
-    return RegressionLoss((0.0, mean), 1, deviance(power), join, lambda logits: {"prediction": tf.exp(logits) * mean})

@@ -15,7 +15,7 @@ from components.results.request_schema import RequestSchema
 from components.trainer import item_index, item_to_item, request_columns, warm_start
 from components.trainer.export import export
 from components.trainer.plan import TrainingPlan
-from components.trainer.training import Training
+from components.trainer.training import Outputs, Training
 
 if TYPE_CHECKING:
     from tfx.components.trainer.fn_args_utils import FnArgs
@@ -39,7 +39,8 @@ def export_model(plan: TrainingPlan, fn_args: FnArgs, training: Training) -> Non
             "run Transform again with --no-cache",
         )
     network = training.restore_network()
-    index, outputs = None, training.head.outputs_by_name
+    index = None
+    outputs: Outputs = training.head.outputs_by_name
     if plan.features.task == "retrieval":
         # The outputs of an index are computed from embeddings, which are not calibrated.
         build_index = item_to_item.build if plan.model.is_item_to_item else item_index.build

@@ -1,75 +1,66 @@
-"""The prediction heads of the tasks: the number of logits, the loss, the metrics, and the outputs of a served model."""
+"""The prediction heads: the number of logits, the loss, the metrics, and the outputs of a served model."""
 
 from __future__ import annotations
 
+import abc
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-import tensorflow_transform as tft
 import tf_keras
 
-from components.base.config_section import Task
 from components.base.errors import InputError
-from components.base.limits import MOST_CLASSES
-from components.base.names import did_you_mean
-from components.features import feature_names
-from components.features.plan import DeclaredLabel, FeaturePlan
+from components.features.expression import Label
 from components.models import two_tower
-from components.models.config import ModelConfig
-from components.models.inputs import inputs
-from components.results.retrieval_outputs import RANK
-from components.trainer import losses, retrieval
-from components.trainer.config import ClassWeights
-
-_OWN_LOSS = ModelConfig()
+from components.trainer.losses import RowLoss, binary_crossentropy, crossentropy, squared_error
 
 
-@dataclass(frozen=True)
-class PredictionHead:
-    """The functions from a network's logits to a loss, metrics and outputs.
+@dataclass(frozen=True, kw_only=True)
+class PredictionHead(abc.ABC):
+    """The functions from a network's logits to a loss, metrics and outputs. Every task has a subclass.
 
     Attributes:
       outputs: Number of logits.
-      loss: (label [n] or labels [n, labels], logits [n, outputs]) → a float32 loss per example, shape [n].
-      join: Logits [batch, members, outputs] of an ensemble → the logits of its mean prediction, [batch, outputs].
       metrics: Metrics of (label, logits), for the evaluation of checkpoints.
-      outputs_by_name: Logits [batch, outputs] → the outputs of `serving_default`, by name.
       weights: Label [n] → the weight of the label's class in the loss, float32 [n]; if None, all weights are 1.
       mean_weight: Mean of the rows' weights, by which they are divided; 1 if the rows do not have weights.
       scale: (shift, unit) of a regression: the loss compares the logits with (label - shift) / unit; None for classes.
-      parts: The heads of several labels, in the order of their logits; empty for one label.
     """
 
-    outputs: int
-    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    join: Callable[[tf.Tensor], tf.Tensor]
-    metrics: Sequence[tf_keras.metrics.Metric]
-    outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]]
+    outputs: int = 1
+    metrics: Sequence[tf_keras.metrics.Metric] = ()
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
-    scale: tuple[float, float] | None = None
     mean_weight: float = 1.0
-    parts: tuple[PredictionHead, ...] = ()
+    scale: tuple[float, float] | None = None
+
+    @abc.abstractmethod
+    def loss(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the loss per example, float32 [n], of a label [n], or labels [n, labels], and logits [n, outputs]."""
+
+    @abc.abstractmethod
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the logits of an ensemble's mean prediction: [batch, members, outputs] → [batch, outputs]."""
+
+    @abc.abstractmethod
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Compute the outputs of `serving_default` from logits [batch, outputs]."""
 
     def losses(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> tf.Tensor:
         """Compute the weighted loss per example; for an ensemble, the mean over the losses of its members.
 
         Args:
-          label: Labels of shape [batch, 1] or [batch], [batch, labels], or [batch, 2] for rows that blend two examples.
+          label: One label [batch] or [batch, 1], or [batch, 2] for rows that blend two examples; several labels [batch,
+            labels].
           logits: float32, shape [batch, outputs], or [batch, ..., outputs] for the members of an ensemble.
           weight: Weights of the rows, float32 [batch], or [batch, 2] for blended rows; if None, all are equal.
 
         Returns:
-          float32, shape [batch]; for a blended row the sum over both labels.
+          float32, shape [batch].
         """
-        if not self.parts and label.shape[1:] == (2,):
-            pairs = zip(tf.unstack(label, axis=1), tf.unstack(weight, axis=1), strict=True)
-            return tf.add_n([self.losses(single, logits, share) for single, share in pairs])
-        label = label if self.parts else tf.reshape(label, [-1])
         if logits.shape.rank == 2:
             losses = self.loss(label, logits)
         else:
@@ -102,342 +93,203 @@ class PredictionHead:
             return logits
         return self.join(tf.reshape(logits, [-1, math.prod(logits.shape[1:-1]), self.outputs]))
 
+
+@dataclass(frozen=True, kw_only=True)
+class LabelHead(PredictionHead):
+    """The head of one label.
+
+    Attributes:
+      row_loss: The loss of the task, or the loss that `model.loss` selects.
+    """
+
+    row_loss: RowLoss
+
+    def loss(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the loss per example."""
+        return self.row_loss(label, logits)
+
+    def losses(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> tf.Tensor:
+        """Compute the weighted loss per example; the loss of two blended examples is the sum of both."""
+        if label.shape[1:] == (2,):
+            pairs = zip(tf.unstack(label, axis=1), tf.unstack(weight, axis=1), strict=True)
+            return tf.add_n([self.losses(single, logits, share) for single, share in pairs])
+        return super().losses(tf.reshape(label, [-1]), logits, weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryHead(LabelHead):
+    """A logit for the probability of class 1."""
+
+    row_loss: RowLoss = binary_crossentropy
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the logit of the mean probability."""
+        return tf.reduce_logsumexp(tf.math.log_sigmoid(logits), axis=1) - tf.reduce_logsumexp(
+            tf.math.log_sigmoid(-logits), axis=1
+        )
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the probability of class 1."""
+        return {"probability": tf.sigmoid(logits)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MulticlassHead(LabelHead):
+    """A logit per class, for the probabilities of `classes`."""
+
+    classes: Sequence[str]
+    row_loss: RowLoss = crossentropy
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the logarithms of the mean probabilities."""
+        return _log_mean_exp(tf.nn.log_softmax(logits))
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the probabilities, and the names of the classes."""
+        names = tf.tile(tf.constant([self.classes]), [tf.shape(logits)[0], 1])
+        return {"probabilities": tf.nn.softmax(logits), "classes": names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionHead(LabelHead):
+    """A logit for a number in units of the label's deviation from its mean."""
+
+    scale: tuple[float, float]
+    row_loss: RowLoss = squared_error
+
+    def loss(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the loss of the scaled label."""
+        shift, unit = self.scale
+        return super().loss((label - shift) / unit, logits)
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the mean."""
+        return tf.reduce_mean(logits, axis=1)
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the number."""
+        shift, unit = self.scale
+        return {"prediction": logits * unit + shift}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileHead(RegressionHead):
+    """A logit per quantile. The prediction is the quantile that is nearest to the median."""
+
+    quantiles: Sequence[float]
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the prediction and all quantiles in ascending order."""
+        nearest = int(np.argmin(np.abs(np.array(self.quantiles) - 0.5)))
+        # Sorting moves estimated quantiles closer to the true quantiles (Chernozhukov, Fernández-Val and Galichon,
+        # Quantile and probability curves without crossing, Econometrica 78, 2010).
+        values = super().outputs_by_name(tf.sort(logits, axis=1))["prediction"]
+        return {"prediction": values[:, nearest : nearest + 1], "quantiles": values}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevianceHead(RegressionHead):
+    """A logit for the logarithm of label / mean. A new network, whose logits are near 0, predicts the mean."""
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the logarithm of the mean."""
+        return _log_mean_exp(logits)
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the number."""
+        return super().outputs_by_name(tf.exp(logits))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalHead(LabelHead):
+    """The vectors of two towers, which the index of all items turns into predictions."""
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Return the only member: vectors of several networks cannot be compared."""
+        return logits[:, 0]
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the vectors."""
+        return two_tower.vectors(logits)._asdict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositeHead(PredictionHead):
+    """The heads of several labels, whose logits are next to each other. The loss is the weighted sum of their losses.
+
+    Attributes:
+      parts: Label → its head, in the order of the logits.
+      label_weights: Weights of the labels' losses.
+    """
+
+    parts: Mapping[Label, PredictionHead]
+    label_weights: Sequence[float]
+
     @property
     def columns(self) -> list[slice]:
-        """The columns of the labels' logits, if there are several labels."""
-        ends = itertools.accumulate((part.outputs for part in self.parts), initial=0)
+        """The columns of the labels' logits."""
+        ends = itertools.accumulate((part.outputs for part in self.parts.values()), initial=0)
         return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
+    def loss(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the weighted sum of the labels' losses."""
+        parts = zip(self.label_weights, self.parts.values(), tf.unstack(label, axis=1), self.columns, strict=True)
+        return tf.add_n([weight * part.loss(values, logits[:, columns]) for weight, part, values, columns in parts])
 
-def prediction_head(
-    plan: FeaturePlan,
-    transform: tft.TFTransformOutput,
-    class_weights: ClassWeights | None = None,
-    model: ModelConfig = _OWN_LOSS,
-    label_weights: Mapping[str, float] | None = None,
-) -> PredictionHead:
-    """Create the prediction head for a plan's task.
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the logits of every label's mean prediction."""
+        parts = zip(self.parts.values(), self.columns, strict=True)
+        return tf.concat([part.join(logits[:, :, columns]) for part, columns in parts], axis=1)
 
-    Args:
-      plan: The labels and the task.
-      transform: The transform graph, with the statistics of the labels in the training split.
-      class_weights: The weights of the classes in the loss.
-      model: The loss, if it differs from the task's default.
-      label_weights: Label → the weight of its loss, 1 by default; the loss is the weighted sum.
-
-    Raises:
-      InputError: If the label of the training split is constant, is missing in some rows, or does not fit the task or
-        the loss; if the weight of a row is missing or negative; or if a class weight names an unknown class.
-    """
-    heads = {
-        declared: _create_label_head(declared, plan, transform, class_weights, model)
-        for declared in plan.declared_labels
-    }
-    head = _join_heads(heads, label_weights or {}, model) if plan.labels else next(iter(heads.values()))
-    return head if plan.weight is None else replace(head, mean_weight=_mean_weight(plan.weight, transform))
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the outputs of all labels. Their names end with the label."""
+        return {
+            label.add_name(name): output
+            for (label, part), columns in zip(self.parts.items(), self.columns, strict=True)
+            for name, output in part.outputs_by_name(logits[:, columns]).items()
+        }
 
 
-def _create_label_head(
-    label: DeclaredLabel,
-    plan: FeaturePlan,
-    transform: tft.TFTransformOutput,
-    class_weights: ClassWeights | None,
-    model: ModelConfig,
-) -> PredictionHead:
-    if plan.task == "retrieval":
-        return _create_retrieval_head(label, plan, transform, model)
-    if plan.task == "regression":
-        return _create_regression_head(losses.regression_loss(model, label, _read_scale(label, transform)))
-    counts = _read_counts(label, transform)
-    _check(plan, label, counts)
-    if plan.task == "binary":
-        return PredictionHead(
-            outputs=1,
-            loss=_create_classification_loss(_binary_crossentropy, model),
-            join=_logit_of_mean,
-            weights=_create_weights(class_weights, counts, sorted(counts)),
-            metrics=(tf_keras.metrics.AUC(from_logits=True, name="auc"),),
-            outputs_by_name=lambda logits: {"probability": tf.sigmoid(logits)},
-        )
-    classes = [line.decode() for line in transform.vocabulary_by_name(feature_names.LABEL_CLASSES)]
-    return PredictionHead(
-        outputs=len(classes),
-        loss=_create_classification_loss(_crossentropy, model),
-        join=_log_of_mean,
-        weights=_create_weights(class_weights, counts, classes),
-        metrics=(tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),),
-        outputs_by_name=lambda logits: {
-            "probabilities": tf.nn.softmax(logits),
-            "classes": tf.tile(tf.constant([classes]), [tf.shape(logits)[0], 1]),
-        },
-    )
+@dataclass(frozen=True, kw_only=True)
+class ChainHead(CompositeHead):
+    """The heads of esmm, whose logits are the probabilities of a label and all previous labels.
 
-
-def _join_heads(
-    heads: Mapping[DeclaredLabel, PredictionHead], weights: Mapping[str, float], model: ModelConfig
-) -> PredictionHead:
-    labels, parts = tuple(heads), tuple(heads.values())
-    weighted = [weights.get(label.name, 1.0) for label in labels]
-    head = PredictionHead(
-        outputs=sum(part.outputs for part in parts),
-        loss=lambda label, logits: tf.add_n(
-            [
-                weight * part.loss(label[:, number], logits[:, columns])
-                for number, (weight, part, columns) in enumerate(zip(weighted, parts, head.columns, strict=True))
-            ]
-        ),
-        join=lambda logits: tf.concat(
-            [part.join(logits[:, :, columns]) for part, columns in zip(parts, head.columns, strict=True)], axis=1
-        ),
-        metrics=(),
-        outputs_by_name=lambda logits: (
-            {
-                label.named(key): value
-                for label, part, columns in zip(labels, parts, head.columns, strict=True)
-                for key, value in part.outputs_by_name(logits[:, columns]).items()
-            }
-            | (_compute_conditionals(labels, logits) if model.kind == "esmm" else {})
-        ),
-        scale=parts[0].scale,
-        parts=parts,
-    )
-    if model.kind == "esmm" and model.chain_loss == "conditional":
-        head = replace(head, loss=_create_chain_loss(weighted))
-    metrics = [
-        _MetricOfLabel(label.named(metric.name), number, columns, metric)
-        for number, (label, part, columns) in enumerate(zip(labels, parts, head.columns, strict=True))
-        for metric in part.metrics
-    ]
-    return replace(head, metrics=metrics)
-
-
-class _MetricOfLabel(tf_keras.metrics.Metric):  # type: ignore[misc]
-    """A metric of one of several labels.
-
-    Args:
-      name: Name of the metric.
-      number: Position of the label.
-      columns: Columns of the label's logits.
-      metric: The metric of (label, logits).
+    Attributes:
+      is_conditional: Whether the loss is the likelihood of all labels, each conditional on the previous label.
     """
 
-    def __init__(self, name: str, number: int, columns: slice, metric: tf_keras.metrics.Metric) -> None:
-        super().__init__(name)
-        self._number, self._columns, self._metric = number, columns, metric
+    is_conditional: bool
 
-    def update_state(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> None:
-        """Add a batch; label [batch, labels], logits [batch, outputs]."""
-        self._metric.update_state(label[:, self._number, tf.newaxis], logits[:, self._columns], weight)
-
-    def result(self) -> tf.Tensor:
-        """Return the value."""
-        return self._metric.result()
-
-    def reset_state(self) -> None:
-        """Remove all batches."""
-        self._metric.reset_state()
-
-
-def _create_chain_loss(weights: Sequence[float]) -> losses.RowLoss:
-    """Return the negative log-likelihood of a chain of labels, each conditional on the previous label.
-
-    A row that has a later label counts as having all earlier labels.
-    """
-
-    def loss(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def loss(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the negative log-likelihood of the chain, in which a later label implies all earlier labels."""
+        if not self.is_conditional:
+            return super().loss(label, logits)
         from_last = reversed(tf.unstack(tf.cast(label, logits.dtype), axis=1))
         present = [*itertools.accumulate(from_last, tf.maximum)][::-1]
         logarithms = tf.unstack(tf.math.log_sigmoid(logits), axis=1)
-        loss_of_rows = weights[0] * _binary_crossentropy(present[0], logits)
+        losses = self.label_weights[0] * binary_crossentropy(present[0], logits)
         for number, (before, conditional) in enumerate(itertools.pairwise(logarithms), 1):
             # Probabilities decrease along a chain; the bound keeps rounding errors from making a share positive.
             share = tf.minimum(conditional - before, -_LEAST_SHARE)
             likelihood = present[number] * share + (1 - present[number]) * tf.math.log(-tf.math.expm1(share))
-            loss_of_rows -= weights[number] * present[number - 1] * likelihood
-        return loss_of_rows
+            losses -= self.label_weights[number] * present[number - 1] * likelihood
+        return losses
 
-    return loss
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the outputs of all labels, and the probability of each label given the previous label."""
+        logarithms = tf.math.log_sigmoid(logits)
+        # The labels are calibrated independently, so a label may become slightly more probable than the previous label.
+        shares = tf.exp(tf.minimum(logarithms[:, 1:] - logarithms[:, :-1], 0.0))
+        return super().outputs_by_name(logits) | {
+            f"probability_{label.name}_given_{before.name}": shares[:, number : number + 1]
+            for number, (before, label) in enumerate(itertools.pairwise(self.parts))
+        }
 
 
 _LEAST_SHARE = 1e-6
 
 
-def _compute_conditionals(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the probability of every label of esmm given the previous label, [batch, 1]."""
-    logarithms = tf.math.log_sigmoid(logits)
-    # The labels are calibrated independently, so a label may become slightly more probable than the previous label.
-    shares = tf.exp(tf.minimum(logarithms[:, 1:] - logarithms[:, :-1], 0.0))
-    return {
-        f"probability_{label.name}_given_{before.name}": shares[:, number : number + 1]
-        for number, (before, label) in enumerate(itertools.pairwise(labels))
-    }
-
-
-PREDICTION_KEY: dict[Task, str] = {
-    "binary": "probability",
-    "multiclass": "probabilities",
-    "regression": "prediction",
-    "retrieval": RANK,
-}
-"""Task → the name of the output that is the prediction."""
-
-
-def _create_retrieval_head(
-    label: DeclaredLabel, plan: FeaturePlan, transform: tft.TFTransformOutput, model: ModelConfig
-) -> PredictionHead:
-    counted = _read_counts(label, transform)
-    _check_interactions(label, counted)
-    rows = retrieval.read_counts(transform, feature_names.ITEM_ROWS, plan.item_feature.vocabulary)
-    total = sum(counted.values())
-    ids = inputs(plan, transform.vocabulary_size_by_name).ids[plan.item_feature.name]
-    log_probability = retrieval.log_probabilities(rows, total, ids.cardinality)
-    return PredictionHead(
-        outputs=two_tower.outputs(model),
-        loss=retrieval.sampled_softmax(log_probability, model.temperature, counted["1"] / total),
-        join=lambda output: output[:, 0],
-        metrics=(),
-        # The index of all items turns these vectors into predictions.
-        outputs_by_name=lambda output: two_tower.vectors(output)._asdict(),
-    )
-
-
-def _create_regression_head(loss: losses.RegressionLoss) -> PredictionHead:
-    shift, unit = loss.scale
-
-    def errors(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return tf.abs(tf.reshape(label - loss.outputs_by_name(logits)["prediction"], [-1]))
-
-    return PredictionHead(
-        outputs=loss.outputs,
-        loss=lambda label, logits: loss.loss((label - shift) / unit, logits),
-        join=loss.join,
-        metrics=(tf_keras.metrics.MeanMetricWrapper(errors, name="mean_absolute_error"),),
-        outputs_by_name=loss.outputs_by_name,
-        scale=loss.scale,
-    )
-
-
-def _create_classification_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> losses.RowLoss:
-    return losses.focal(crossentropy, model.focal_gamma) if model.loss == "focal" else crossentropy
-
-
-def _read_counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str, int]:
-    """Read value of the label → number of rows of the training split with it."""
-    counts = {}
-    for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_COUNTS)):
-        count, _, value = line.decode(errors="replace").partition(" ")
-        counts[value] = int(float(count))
-    return counts
-
-
-def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
-    lines = transform.vocabulary_by_name(feature_names.WEIGHT_SCALE)
-    rows, missing, mean, _, negative = (float(line) for line in lines)
-    for problem, count in (("missing or not finite", missing), ("negative", negative), ("0", 0 if mean else rows)):
-        if count:
-            raise InputError(
-                f"data.weight: expected a non-negative number in each row of {column!r}, received {problem} in "
-                f"{int(count):,} of {int(rows):,} training rows",
-                "fix or remove these rows, or remove data.weight",
-            )
-    return mean
-
-
-def _read_scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
-    """Return the statistics of a regression label."""
-    lines = [float(line) for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_SCALE))]
-    rows, missing, mean, deviation, negative = lines
-    _check_missing(label, int(missing), int(rows))
-    return losses.LabelScale(int(rows), mean, deviation, int(negative))
-
-
-def _create_weights(
-    config: ClassWeights | None, counts: dict[str, int], classes: Sequence[str]
-) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    if config is None:
-        return None
-    if config == "balanced":
-        rows = sum(counts.values())
-        table = [rows / (len(classes) * counts[value]) for value in classes]
-    else:
-        for value in config:
-            if value not in classes:
-                raise InputError(
-                    f"training.class_weights: the label has no value {value!r}{did_you_mean(value, classes)}",
-                    "name values of the label; a binary label has the values '0' and '1'",
-                )
-        table = [config.get(value, 1.0) for value in classes]
-    return lambda label: tf.gather(tf.constant(table, tf.float32), tf.maximum(label, 0))
-
-
-def _binary_crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Compute the crossentropy per example, [n]."""
-    # If label and logits differ by an axis, the loss of tf_keras broadcasts and averages over all examples.
-    return tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(label, logits.dtype), logits[:, 0])
-
-
-def _crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Compute the crossentropy per example, [n]; a label that is not in the training split has probability 1e-7."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(label, 0), logits)
-    return tf.where(label < 0, -math.log(1e-7), losses)
-
-
-def _logit_of_mean(logits: tf.Tensor) -> tf.Tensor:
-    """Return the logit of the mean probability: [batch, members, 1] → [batch, 1]."""
-    return tf.reduce_logsumexp(tf.math.log_sigmoid(logits), axis=1) - tf.reduce_logsumexp(
-        tf.math.log_sigmoid(-logits), axis=1
-    )
-
-
-def _log_of_mean(logits: tf.Tensor) -> tf.Tensor:
-    """Return the logarithms of the mean probabilities: [batch, members, classes] → [batch, classes]."""
+def _log_mean_exp(logits: tf.Tensor) -> tf.Tensor:
+    """Return the logarithm of the mean of exp(logits): [batch, members, outputs] → [batch, outputs]."""
     members = tf.cast(tf.shape(logits)[1], logits.dtype)
-    return tf.reduce_logsumexp(tf.nn.log_softmax(logits), axis=1) - tf.math.log(members)
-
-
-def _check(plan: FeaturePlan, label: DeclaredLabel, counts: dict[str, int]) -> None:
-    rows = sum(counts.values())
-    # A class may be called "nan"; in numeric labels, "nan" is a missing value.
-    no_label = {feature_names.NO_LABEL} if plan.task == "multiclass" else {feature_names.NO_LABEL, "nan", ""}
-    missing = sum(count for value, count in counts.items() if value in no_label)
-    _check_missing(label, missing, rows)
-    if broken := counts.get(feature_names.BROKEN_LABEL):
-        raise InputError(
-            f"{label.key}: expected classes without line breaks, received one in {broken:,} of {rows:,} training rows "
-            f"of {label.text!r}",
-            "replace the line breaks in this column",
-        )
-    if plan.task == "multiclass" and len(counts) > MOST_CLASSES:
-        raise InputError(
-            f"{label.key}: expected at most {MOST_CLASSES:,} classes, received more in {label.text!r}",
-            "set data.task to regression, or choose a label with fewer values",
-        )
-    if len(counts) < 2:
-        raise InputError(
-            f"{label.key}: {label.text!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",
-            "choose a label that differs between rows, or data that holds both outcomes",
-        )
-    if plan.task == "binary" and set(counts) != {"0", "1"}:
-        values = ", ".join(sorted(counts)[:5])
-        raise InputError(
-            f"{label.key}: {label.text!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
-            "give an expression such as income == '>50K', or set data.task to multiclass or regression",
-        )
-
-
-def _check_interactions(label: DeclaredLabel, counts: dict[str, int]) -> None:
-    if "1" not in counts or not set(counts) <= {"0", "1"}:
-        values = ", ".join(sorted(counts)[:5])
-        raise InputError(
-            f"{label.key}: expected 1 for interactions and 0 for other rows, received {label.text!r} with the values "
-            f"{values} in the training split",
-            "give an expression such as rating >= 4",
-        )
-
-
-def _check_missing(label: DeclaredLabel, missing: int, rows: int) -> None:
-    if missing:
-        raise InputError(
-            f"{label.key}: {label.text!r} is missing in {missing:,} of {rows:,} training rows",
-            "leave these rows out of the data, or fill the label in",
-        )
+    return tf.reduce_logsumexp(logits, axis=1) - tf.math.log(members)

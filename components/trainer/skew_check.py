@@ -147,7 +147,7 @@ def compute(
     with tf.device("CPU:0"):
         outputs = compact.in_parts(predict_expanded, stack(features))
         expanded = compact.expand(features)
-    labels = [label.named(feature_names.LABEL) for label in plan.declared_labels]
+    labels = [label.add_name(feature_names.LABEL) for label in plan.labels]
     return TrainedRows(
         raw=raw,
         examples=serialized(raw, plan.features.columns_read),

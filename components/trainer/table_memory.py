@@ -157,7 +157,7 @@ def find_tables(plan: TrainingPlan, graph: str | None, most: bool = True) -> lis
     outputs = len(plan.model.quantiles) if plan.model.loss == "quantile" else 1
     if plan.features.task == "multiclass" and feature_names.LABEL_CLASSES in paths:
         outputs = graph_files.entries(paths[feature_names.LABEL_CLASSES])
-    outputs *= len(plan.features.declared_labels)
+    outputs *= len(plan.features.labels)
     return table_sizes(plan.model, plan.features.features, entries, most, outputs, plan.training.folds or 1)
 
 

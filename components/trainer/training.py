@@ -18,10 +18,10 @@ from components.models.inputs import inputs
 from components.trainer import item_to_item
 from components.trainer.calibration import fit_calibration
 from components.trainer.checkpoint_evaluation import Scores, compute_scores
+from components.trainer.head_creation import create_head
 from components.trainer.input_columns import Columns
 from components.trainer.network_training import NetworkTraining
 from components.trainer.plan import TrainingPlan
-from components.trainer.prediction_head import prediction_head
 from components.trainer.strategy import Distribution
 from components.trainer.training_rows import TrainingRows
 
@@ -57,7 +57,7 @@ class Training:
         self._plan = plan
         self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
         config, model = plan.training, plan.model
-        self.head = prediction_head(plan.features, self.transform, config.class_weights, model, config.label_weights)
+        self.head = create_head(plan.features, self.transform, config.class_weights, model, config.label_weights)
         self._features = inputs(plan.features, self.transform.vocabulary_size_by_name)
         holds_out = bool(config.early_stopping or config.folds or validate or model.has_forest)
         self.rows = TrainingRows(plan, fn_args, self.transform.transformed_feature_spec(), holds_out)

@@ -371,7 +371,7 @@ def _describe_interface(network: tf_keras.Model, plan: FeaturePlan, transform: t
     classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else []
     return {
         "reads": sorted(tensor.name for tensor in network.inputs),
-        "label": plan.labels or plan.label,
+        "labels": [[label.name, label.text] for label in plan.labels],
         "task": plan.task,
         "classes": [line.decode(errors="replace") for line in classes],
     }

@@ -37,14 +37,7 @@ from components.tuner.plan import tuning_plan
 from pipeline.authoring import own_nodes
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
-from pipeline.authoring.plans import (
-    evaluation_plan,
-    label_key,
-    label_signatures,
-    make_model_plans,
-    prediction_key,
-    training_plan,
-)
+from pipeline.authoring.plans import evaluation_plan, make_model_plans, training_plan
 from pipeline.core.metadata.connection import to_ir
 
 
@@ -151,9 +144,6 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         examples=examples.outputs["examples"],
         model=trainer.outputs["model"],
         baseline=latest.outputs["model"],
-        label_key=label_key(config),
-        preprocessing=label_signatures(config),
-        prediction_key=prediction_key(config),
         vectorised=config.runtime.is_vectorised("Evaluator"),
     )
     if config.runtime.is_vectorised("Evaluator"):
@@ -245,10 +235,10 @@ def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: b
 
 
 def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
-    labels = [] if config.features.preprocessing_fn else [each.expression for each in features.declared_labels]
+    labels = [] if config.features.preprocessing_fn else [label.expression for label in features.labels]
     return GatePlan(
         validation=config.validation,
         schema_path=config.schema_.path,
-        labels=tuple(each.columns[0] for each in labels if each.is_column),
+        labels=tuple(label.columns[0] for label in labels if label.is_column),
         classes=config.data.task in ("binary", "multiclass"),
     )

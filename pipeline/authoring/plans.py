@@ -8,6 +8,7 @@ from components.features import feature_names
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan, RowKey
 from components.ingest.config import SplitConfig
+from components.results.model_outputs import PREDICTION_KEY
 from components.trainer.plan import ExcludeSeen, TrainingPlan
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.model_checks import user_columns
@@ -18,8 +19,7 @@ def training_plan(config: Config) -> TrainingPlan:
     own = config.model.run_fn or config.features.preprocessing_fn
     features = FeaturePlan(
         features=config.features,
-        label=config.data.label or "",
-        labels=config.data.labels,
+        labels=config.data.declared_labels,
         task=config.data.task,
         row_key=None if own else _row_key(config.data.split),
         weight=config.data.weight,
@@ -37,14 +37,16 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
       config: Config of the pipeline.
       force_bless: Reason for blessing the model although thresholds fail. If None, the thresholds decide.
     """
-    features = training_plan(config).features
+    features, own = training_plan(config).features, config.model.run_fn is not None
     return EvaluationPlan(
         evaluation=config.evaluation,
-        task=config.data.task,
+        task=features.task,
         force_bless=force_bless,
-        label=config.data.label or "",
-        labels=config.data.labels,
-        label_columns=None if config.model.run_fn else features.label_columns,
+        labels=features.labels,
+        label_key=config.evaluation.label_key or feature_names.LABEL,
+        preprocessing=config.evaluation.preprocessing if own else ("transform_labels",),
+        prediction_key=None if own else PREDICTION_KEY[features.task],
+        label_columns=None if own else features.label_columns,
         feature_columns=None if config.features.preprocessing_fn else _judged_columns(config),
         image_columns=tuple(
             column
@@ -56,7 +58,7 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         loss=config.model.loss,
         quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
         tweedie_power=config.model.tweedie_power,
-        weight=config.data.weight,
+        weight=features.weight,
     )
 
 
@@ -68,37 +70,9 @@ def _judged_columns(config: Config) -> tuple[str, ...]:
     return tuple(name for name in config.features.columns_read if name not in config.model.item)
 
 
-def label_key(config: Config) -> str:
-    """Return the key of the label, or of the first label, in the outputs of `label_signatures` or among the columns."""
-    return config.evaluation.label_key or training_plan(config).features.declared_labels[0].named(feature_names.LABEL)
-
-
-def label_signatures(config: Config) -> tuple[str, ...]:
-    """Return the names of the model's signatures that compute the label."""
-    return config.evaluation.preprocessing if config.model.run_fn else ("transform_labels",)
-
-
-def prediction_key(config: Config) -> str | None:
-    """Return the name of the output with the prediction; None if the model has only one output.
-
-    With several labels, it is the output of the first label.
-    """
-    # Import it here, because it imports TensorFlow, which takes seconds.
-    from components.trainer.prediction_head import PREDICTION_KEY
-
-    first = training_plan(config).features.declared_labels[0]
-    return None if config.model.run_fn else first.named(PREDICTION_KEY[config.data.task])
-
-
 def make_model_plans(config: Config) -> ModelPlans:
-    """Return the plans and names that optional nodes need to use the model."""
-    return ModelPlans(
-        training=training_plan(config),
-        evaluation=evaluation_plan(config),
-        label_key=label_key(config),
-        preprocessing=label_signatures(config),
-        prediction_key=prediction_key(config),
-    )
+    """Return the plans that optional nodes need to use the model."""
+    return ModelPlans(training=training_plan(config), evaluation=evaluation_plan(config))
 
 
 def _exclude_seen(config: Config) -> ExcludeSeen | None:

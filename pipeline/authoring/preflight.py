@@ -158,12 +158,11 @@ def _of_classes(config: Config, path: str, curated: Mapping[str, schemas.SchemaC
     if config.data.task != "multiclass":
         return []
     problems = []
-    for name, column in config.data.declared_labels.items():
-        count = (curated[column].texts or 0) if column in curated else 0
+    for label in config.data.declared_labels:
+        count = (curated[label.text].texts or 0) if label.text in curated else 0
         if count > limits.MOST_CLASSES:
-            key = ("data", "labels", name) if name else ("data", "label")
             text = f"expected at most {limits.MOST_CLASSES:,} classes, received {count:,} in the domain in {path}"
-            problems.append(Problem(key, text))
+            problems.append(Problem(label.key, text))
     return problems
 
 

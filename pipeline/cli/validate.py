@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _format_labels(config: Config) -> str:
-    if not config.data.labels:
-        return f"label {config.data.label!r}"
-    return "labels " + ", ".join(f"{name} {text!r}" for name, text in config.data.labels.items())
+    labels = config.data.declared_labels
+    words = ", ".join(f"{label.name} {label.text!r}".lstrip() for label in labels)
+    return f"label{'s' if len(labels) > 1 else ''} {words}"
 
 
 def run(options: argparse.Namespace) -> int:

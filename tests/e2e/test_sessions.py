@@ -138,7 +138,7 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
     # The file contains only one of the labels.
     parquet.write_table(arrived.drop(["clicked"]), tmp_path / "labels.parquet")
     ended = run_monitor("--json")
-    assert "monitor.labels: expected the column 'clicked' of data.labels, received none" in ended.err
+    assert "monitor.labels: expected the column 'clicked' of data.labels.click, received none" in ended.err
     assert ended.exit_code == 2
 
 

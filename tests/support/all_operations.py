@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow_transform.tf_metadata import schema_utils
 
 from components.features.config import OPS, FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -66,7 +67,7 @@ CROSSES = {
     "nowhere": {"columns": ["never_bytes", "count"], "buckets": 5},
     "apart": {"columns": ["left", "seats"], "buckets": 1000, "embedding": 2},
 }
-LABEL = "price > 10 and count > 1"
+LABELS = (Label("price > 10 and count > 1"),)
 NO_DATES = {"shop", "tags", "never_bytes"}
 """Texts that are no dates."""
 
@@ -121,13 +122,13 @@ def plan() -> FeaturePlan:
         for name in columns
     }
     features = FeaturesConfig.model_validate({"columns": {**chosen, **OTHERS}, "crosses": CROSSES})
-    return FeaturePlan(features=features, label=LABEL, task="binary")
+    return FeaturePlan(features=features, labels=LABELS, task="binary")
 
 
 def plan_of(op: str) -> FeaturePlan:
     """Return a plan with one operation on every column whose dtype it accepts."""
     columns = {name: {op: OPTIONS[op]} for dtype, names in COLUMNS.items() for name in names if dtype in OPS[op].takes}
-    return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), label=LABEL, task="binary")
+    return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), labels=LABELS, task="binary")
 
 
 SPEC = {
@@ -182,4 +183,4 @@ def small_plan() -> FeaturePlan:
         "tags": {"multi_hot": {"size": 3}},
         "row": "z_score",
     }
-    return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), label=LABEL, task="binary")
+    return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), labels=LABELS, task="binary")

@@ -102,17 +102,14 @@ def evaluate(
     from tfx.components.evaluator.constants import EVALUATION_KEY
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
     from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
-    from tfx.utils import proto_utils
 
-    from components.evaluator.eval_config import eval_config
     from components.evaluator.executor import Executor, StockExecutor
 
-    label_fields = {"labels": {name: f"label_{name}" for name in labels}, "label": "" if labels else "label"}
+    declared = [{"text": f"label_{name}", "name": name} for name in labels] or [{"text": "label"}]
     plan = EvaluationPlan.model_validate(
-        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **label_fields}
-        | ({"weight": weight_column} if weight_column else {})
+        {"evaluation": section, "task": task, "labels": declared, "prediction_key": ANSWER[task], "force_bless": force}
+        | {"feature_columns": features, "weight": weight_column}
     )
-    first = plan.split_by_label()[0]
     _write_examples(folder / "examples" / "Split-eval", table or columns())
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
@@ -123,9 +120,7 @@ def evaluate(
         EVALUATION_KEY: _artifact(ModelEvaluation, folder / "evaluation"),
         "blessing": _artifact(ModelBlessing, folder / "blessing"),
     }
-    of_first = eval_config(first, first.add_label_name("label"), (), first.add_label_name(ANSWER[task]))
     properties = {
-        "eval_config": proto_utils.proto_to_json(of_first),
         "example_splits": '["eval"]',
         "fairness_indicator_thresholds": "null",
         "plan": plan.model_dump_json(),

@@ -126,9 +126,8 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
     """Evaluate the models in a folder with one of the executors; in a child."""
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
     from tfx.types import standard_artifacts
-    from tfx.utils import proto_utils
 
-    from components.evaluator.eval_config import at_least, eval_config
+    from components.evaluator.eval_config import at_least
     from components.evaluator.executor import Executor, StockExecutor
     from components.evaluator.plan import EvaluationPlan
 
@@ -138,15 +137,14 @@ def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluat
         {
             "evaluation": setting.section,
             "task": setting.task,
-            "label": "truth",
+            "labels": [{"text": "truth"}],
             "label_columns": columns,
+            "prediction_key": OUTPUT[setting.task],
+            **({"label_key": "truth"} if setting.own_code else {"preprocessing": ["transform_labels"]}),
             **setting.plan,
         }
     )
-    label, signatures = ("truth", ()) if setting.own_code else ("label", ("transform_labels",))
-    config = eval_config(plan, label, signatures, OUTPUT[setting.task])
     properties = {
-        "eval_config": proto_utils.proto_to_json(config),
         "example_splits": '["eval"]',
         "fairness_indicator_thresholds": "null",
         "plan": plan.model_dump_json(),

@@ -14,6 +14,7 @@ import tensorflow as tf
 from another_machine import AnotherMachine
 
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.trainer import run_fn, strategy
@@ -55,7 +56,7 @@ def _run_task(folder: Path, config: TrainingConfig, calls_run_fn: bool, role: Ro
     if role.is_server:
         serve(role, folder / role.name)
     if calls_run_fn:
-        features = FeaturePlan(features=FeaturesConfig(columns={"x": "z_score"}), label="y", task="binary")
+        features = FeaturePlan(features=FeaturesConfig(columns={"x": "z_score"}), labels=(Label("y"),), task="binary")
         model = ModelConfig(run_fn=f"{__name__}.{own_run_fn.__name__}")
         plan = TrainingPlan(features=features, model=model, training=config).model_dump_json()
         paths = {"model_run_dir": str(folder), "serving_model_dir": str(folder)}

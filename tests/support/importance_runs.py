@@ -61,7 +61,7 @@ def measure(folder: Path, rows: int, fields: dict[str, Any]) -> Any:
     plan = EvaluationPlan.model_validate(
         {
             "evaluation": {"thresholds": {"mean_squared_error": {"max": 9}}},
-            "label": "label",
+            "labels": [{"text": "label"}],
             "feature_columns": [*WEIGHTS, "group"],
             **fields,
         }

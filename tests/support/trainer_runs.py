@@ -163,7 +163,7 @@ def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str,
 
     config = load(prepared.config).config
     return TrainingPlan(
-        features=FeaturePlan(features=config.features, label=config.data.label, task=config.data.task),
+        features=FeaturePlan(features=config.features, labels=config.data.declared_labels, task=config.data.task),
         model={**config.model.model_dump(), **(model or {})},
         training={**config.training.model_dump(), **training},
     )

@@ -80,7 +80,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
     (probability,) = signatures["serving_default"](examples=rows).values()
 
     config = load(prepared.config).config
-    plan = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    plan = FeaturePlan(features=config.features, labels=config.data.declared_labels, task=config.data.task)
     sizes = tft.TFTransformOutput(prepared.uri("Transform", "transform_graph")).vocabulary_size_by_name
     network = build(config.model, inputs(plan, sizes), 1)
     checkpoints = str(folder / "run" / "checkpoints")

@@ -17,9 +17,8 @@ from components.evaluator.config import (
     label_of,
     metric,
 )
-from components.features import expression
 from components.features.base_op import Dtype
-from components.features.expression import Expression
+from components.features.expression import Expression, Label
 from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import of_validation
@@ -30,7 +29,6 @@ from pipeline.authoring.config.own_nodes import check_nodes
 from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
 
-LABEL = ("data", "label")
 WEIGHT = ("data", "weight")
 
 
@@ -64,14 +62,14 @@ def _examples_format(config: Config) -> Iterator[Problem]:
 def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     """Return a problem for every name in the config that is not a column of the data."""
     named = _columns_read(config)
-    labels = _declared_labels(config)
+    labels: dict[Key, Label] = {label.key: label for label in config.data.declared_labels}
     if not config.features.preprocessing_fn:
-        named |= {(*key, name): name for key, text in labels.items() for name in expression.parse(text).columns}
+        named |= {(*key, name): name for key, label in labels.items() for name in label.expression.columns}
     named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
     named |= {WEIGHT: config.data.weight} if config.data.weight else {}
     unknown = {key: name for key, name in named.items() if name not in columns}
     # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.
-    of_headers = {key: text for key, text in labels.items() if column_name(text) in columns}
+    of_headers = {key: label.text for key, label in labels.items() if column_name(label.text) in columns}
     unknown |= {key: of_headers[key[:-1]] for key in unknown if key[:-1] in of_headers}
     return [Problem(key, f"the data has no column {name!r}{_called(name, columns)}") for key, name in unknown.items()]
 
@@ -120,20 +118,15 @@ def _dtype_list(dtypes: Collection[Dtype]) -> str:
     return " or ".join(_WORDS[dtype] for dtype in sorted(dtypes))
 
 
-def _declared_labels(config: Config) -> dict[Key, str]:
-    """Return key → column or expression, for all labels of the config."""
-    return {("data", "labels", name) if name else LABEL: text for name, text in config.data.declared_labels.items()}
-
-
 def _label(config: Config) -> Iterator[Problem]:
     """Yield labels that cannot be parsed, or that do not fit the task or the features."""
-    for key, text in _declared_labels(config).items():
+    for label in config.data.declared_labels:
         try:
-            label = expression.parse(text)
+            parsed = label.expression
         except ValueError as error:
-            yield Problem(key, str(error))
+            yield Problem(label.key, str(error))
         else:
-            yield from _of_label(config, key, label)
+            yield from _of_label(config, label.key, parsed)
 
 
 def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
@@ -155,23 +148,23 @@ def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
         yield Problem(key, f"{', '.join(label.columns)} {part}, so the model would read the label; remove a column")
 
 
+def _label_columns(config: Config) -> list[str]:
+    """Return the columns of the labels; empty if a label cannot be parsed, which `_label` reports."""
+    try:
+        return [name for label in config.data.declared_labels for name in label.expression.columns]
+    except ValueError:
+        return []
+
+
 def _weight(config: Config) -> Iterator[Problem]:
     """Yield a problem if a label contains the weight, because rows would be weighted by what is predicted."""
-    try:
-        labels = [expression.parse(text) for text in config.data.declared_labels.values()]
-    except ValueError:
-        return
-    if any(config.data.weight in label.columns for label in labels):
+    if config.data.weight in _label_columns(config):
         yield Problem(WEIGHT, f"expected a column that is not in the label, received {config.data.weight!r}; change it")
 
 
 def _split(config: Config) -> Iterator[Problem]:
     """Yield a problem if rows are split by a hash of the label, because a split would lack some of its values."""
-    try:
-        labels = [expression.parse(text) for text in config.data.declared_labels.values()]
-    except ValueError:
-        return
-    named = [name for label in labels for name in label.columns if name in config.data.split.columns]
+    named = [name for name in _label_columns(config) if name in config.data.split.columns]
     if named and config.data.split.by in ("hash", "group"):
         message = f"expected columns that are not in the label, received {named[0]!r}; remove it"
         yield Problem(("data", "split", "columns"), message)
@@ -219,14 +212,14 @@ def _tune(config: Config) -> Iterator[Problem]:
 
 def _metrics(config: Config) -> Iterator[Problem]:
     """Yield metrics, bounds, groups and fairness settings that do not fit the task or the model."""
-    task = config.data.task
+    task, labels = config.data.task, [label.name for label in config.data.declared_labels if label.name]
     thresholds = dict(_thresholds(config))
     named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
     named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
     for key, name in named.items():
         label, own = label_of(name)
-        if label and label not in config.data.labels:
-            hint = did_you_mean(label, config.data.labels)
+        if label and label not in labels:
+            hint = did_you_mean(label, labels)
             yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
         elif task not in metric(name, task).tasks:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(_list_metrics(task))} do")

@@ -37,16 +37,17 @@ def check_model(config: Config) -> Iterator[Problem]:
 
 def _labels(config: Config) -> Iterator[Problem]:
     """Yield settings that cannot be combined with several labels, and settings that require several labels."""
-    labels, kind = config.data.labels, config.model.kind
+    labels, kind = config.data.declared_labels, config.model.kind
+    names = [label.name for label in labels if label.name]
     for name in config.training.label_weights:
-        if name not in labels:
-            message = f"expected one of data.labels, received {name!r}{did_you_mean(name, labels)}"
+        if name not in names:
+            message = f"expected one of data.labels, received {name!r}{did_you_mean(name, names)}"
             yield Problem(("training", "label_weights", name), message)
     if kind in LABELS_KINDS and not config.model.build and (len(labels) < 2 or config.data.task != "binary"):
-        received = f"a {config.data.task} task" if labels else "data.label"
+        received = f"a {config.data.task} task" if names else "data.label"
         message = f"{kind} learns several labels of a binary task: expected data.labels, received {received}"
         yield Problem(("model", "kind"), f"{message}; add them, or choose another kind")
-    if not labels:
+    if not names:
         return
     if config.data.task in ("multiclass", "retrieval"):
         yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")

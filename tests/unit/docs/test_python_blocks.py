@@ -20,6 +20,7 @@ from forked_command import ForkedCommand
 from store_writer import Writer
 
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.feature_spec import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.models.build import build
@@ -64,7 +65,7 @@ def test_compact_features_are_expanded_in_own_code(tmp_path: Path) -> None:
     (tmp_path / "expansion.py").write_text(expansion)
     features = FeaturesConfig.model_validate({"columns": {"age": {"piecewise_linear": {"bins": 3}}}})
     plan = TrainingPlan(
-        features=FeaturePlan(features=features, label="y", task="binary"),
+        features=FeaturePlan(features=features, labels=(Label("y"),), task="binary"),
         model=ModelConfig(),
         training=TrainingConfig(),
     )

@@ -17,6 +17,7 @@ from components.evaluator.slices import slices_of
 from components.features import expression, label_values
 from components.features.column import column
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.label import label
 from components.features.plan import FeaturePlan
 from pipeline.authoring.scaffold.label import learning_task_of
@@ -35,7 +36,7 @@ def compute_label_in_graph(text: str, prices: npt.NDArray[np.float64]) -> list[i
         "price": column("price", tf.constant(prices[:, np.newaxis], tf.float32)),
         "count": column("count", tf.constant(COUNTS[: len(prices), np.newaxis], tf.int64)),
     }
-    plan = FeaturePlan(features=features, label=text, task="binary")
+    plan = FeaturePlan(features=features, labels=(Label(text),), task="binary")
     return list(label(plan, columns).finish([]).numpy().tolist())
 
 

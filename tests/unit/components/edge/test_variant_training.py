@@ -17,6 +17,7 @@ from components.edge.config import VariantConfig
 from components.edge.executor import find_teachers, train
 from components.edge.plan import EdgePlan
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.results import version_manifest
 
@@ -75,7 +76,7 @@ def test_training_that_is_killed_twice_is_an_error(tmp_path: Path, killed: Calla
 
 
 def plan_with_teacher(folder: Path) -> EdgePlan:
-    features = FeaturePlan(features=FeaturesConfig(columns={"x": "z_score"}), label="y", task="binary")
+    features = FeaturePlan(features=FeaturesConfig(columns={"x": "z_score"}), labels=(Label("y"),), task="binary")
     student = VariantConfig(kind="distilled", student={"kind": "mlp"}, teacher=7)
     return EdgePlan(variants=(VariantConfig(), student), features=features, pushed=str(folder))
 

@@ -80,9 +80,9 @@ def test_resolver_without_a_candidate_uses_the_strategy_that_vertex_ai_supports(
 @pytest.mark.parametrize(
     ("baseline_sense", "comparable"),
     [
-        pytest.param({"label": "tips", "task": "binary", "reads": ["fare"]}, True, id="other-features"),
-        pytest.param({"label": "fare", "task": "binary"}, False, id="another-label"),
-        pytest.param({"label": "tips", "task": "regression"}, False, id="another-task"),
+        pytest.param({"labels": [["", "tips"]], "task": "binary", "reads": ["fare"]}, True, id="other-features"),
+        pytest.param({"labels": [["", "fare"]], "task": "binary"}, False, id="another-label"),
+        pytest.param({"labels": [["", "tips"]], "task": "regression"}, False, id="another-task"),
         pytest.param(None, False, id="a-model-of-own-code"),
     ],
 )
@@ -91,7 +91,7 @@ def test_model_that_predicts_something_else_is_not_a_baseline(
 ):
     models = [Model(), Model()]
     for number, (artifact, sense) in enumerate(
-        zip(models, [{"label": "tips", "task": "binary"}, baseline_sense], strict=True)
+        zip(models, [{"labels": [["", "tips"]], "task": "binary"}, baseline_sense], strict=True)
     ):
         artifact.uri = str(tmp_path / str(number))
         extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
@@ -112,7 +112,7 @@ def test_retrievals_are_comparable_if_both_leave_out_seen_items(
         artifact.uri = str(tmp_path / str(number))
         extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
         extra.mkdir(parents=True)
-        description = {"sense": {"label": "clicked", "task": "retrieval"}, "exclude_seen": user}
+        description = {"sense": {"labels": [["", "clicked"]], "task": "retrieval"}, "exclude_seen": user}
         (extra / "warm_start.json").write_text(json.dumps(description))
     usable = drop_unusable_baseline({"model": models[:1], "baseline_model": models[1:]})
     assert ("baseline_model" in usable) is (candidate == baseline)

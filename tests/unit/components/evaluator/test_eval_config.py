@@ -14,14 +14,17 @@ from components.base.config_section import Task
 from components.evaluator.config import METRICS, NUMBERED_METRICS, RATES, metric
 from components.evaluator.eval_config import eval_config
 from components.evaluator.plan import EvaluationPlan
+from components.features.expression import Label
+
+LABEL = Label("y")
 
 
 def config(**fields: object) -> tfma.EvalConfig:
-    return eval_config(plan("binary", fields), "label", ("transform_labels",), "probability")
+    return eval_config(plan("binary", fields), LABEL)
 
 
 def plan(task: Task, fields: dict[str, object], **loss_fields: object) -> EvaluationPlan:
-    return EvaluationPlan.model_validate({"evaluation": fields, "task": task, "label": "y", **loss_fields})
+    return EvaluationPlan.model_validate({"evaluation": fields, "task": task, "labels": [LABEL], **loss_fields})
 
 
 def classes(actual: tfma.EvalConfig) -> list[str]:
@@ -54,7 +57,7 @@ def test_label_balance_is_only_measured_for_metrics_that_need_both_labels() -> N
 
 
 def test_metric_is_called_as_in_the_config() -> None:
-    actual = eval_config(plan("multiclass", {"thresholds": {"accuracy": {"min": 0.5}}}), "label", (), "probabilities")
+    actual = eval_config(plan("multiclass", {"thresholds": {"accuracy": {"min": 0.5}}}), LABEL)
     computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
     names = {key.name for computation in computations for key in computation.keys}
     assert {"accuracy", "crossentropy"} <= names
@@ -114,7 +117,7 @@ def test_number_in_a_metric_name_is_an_option_of_its_class() -> None:
 
 def test_user_defined_metric_is_named_by_its_path() -> None:
     evaluation_plan = plan("binary", {"metrics": ["mine.metrics.Lift"], "thresholds": {"auc": {"min": 0.5}}})
-    actual = options(eval_config(evaluation_plan, "label", (), "probability"))
+    actual = options(eval_config(evaluation_plan, LABEL))
     assert actual["mine.metrics:Lift"] == {"name": "mine.metrics.Lift"}
     assert evaluation_plan.evaluation.modules() == ("mine.metrics",)
 
@@ -122,7 +125,7 @@ def test_user_defined_metric_is_named_by_its_path() -> None:
 @pytest.mark.parametrize("example", [name for name, _, _ in NUMBERED_METRICS])
 def test_example_of_every_numbered_metric_is_accepted(example: str) -> None:
     (task,) = metric(example).tasks
-    actual = eval_config(plan(task, {"thresholds": {example: {"min": 0}}}), "label", (), "x")
+    actual = eval_config(plan(task, {"thresholds": {example: {"min": 0}}}), LABEL)
     computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
     assert example in {key.name for computation in computations for key in computation.keys}
 
@@ -145,7 +148,7 @@ BOUND: dict[str, object] = {"thresholds": {"mean_absolute_error": {"max": 1}}}
     ],
 )
 def test_metrics_of_the_loss_are_added(loss_fields: dict[str, object], expected: list[str], quantiles: object) -> None:
-    actual = eval_config(plan("regression", BOUND, **loss_fields), "label", (), "prediction")
+    actual = eval_config(plan("regression", BOUND, **loss_fields), LABEL)
     by_name = {
         json.loads(metric_config.config)["name"]: json.loads(metric_config.config)
         for metric_config in actual.metrics_specs[0].metrics[1:]
@@ -163,9 +166,9 @@ def test_metrics_of_the_loss_are_added(loss_fields: dict[str, object], expected:
 
 def test_quantile_metric_knows_which_quantiles_the_model_predicts() -> None:
     section = {"thresholds": {"quantile_loss_at_0.9": {"max": 1}}}
-    without_quantiles = options(eval_config(plan("regression", section), "label", (), "prediction"))
+    without_quantiles = options(eval_config(plan("regression", section), LABEL))
     quantile_plan = plan("regression", section, loss="quantile", quantiles=[0.5, 0.9])
-    with_quantiles = options(eval_config(quantile_plan, "label", (), "prediction"))
+    with_quantiles = options(eval_config(quantile_plan, LABEL))
     key = "components.evaluator.quantile_metrics:QuantileLoss"
     assert "quantiles" not in without_quantiles[key]
     assert with_quantiles[key]["quantiles"] == [0.5, 0.9]

@@ -157,13 +157,11 @@ def test_losses_of_classifications_are_computed_per_row():
     ],
 )
 def test_wide_tables_have_smaller_samples(columns: int, fields: dict[str, Any], rows: int):
-    assert (
-        choose_row_count(plan({"task": "binary", "feature_columns": [f"c{at}" for at in range(columns)]}, **fields))
-        == rows
-    )
+    evaluation_plan = plan({"task": "binary", "feature_columns": [f"c{at}" for at in range(columns)]}, **fields)
+    assert choose_row_count(evaluation_plan, evaluation_plan.labels[0]) == rows
 
 
 def plan(fields: dict[str, Any], **section: Any) -> EvaluationPlan:
     return EvaluationPlan.model_validate(
-        {"evaluation": {"thresholds": {"auc": {"min": 0}}, **section}, "label": "label", **fields}
+        {"evaluation": {"thresholds": {"auc": {"min": 0}}, **section}, "labels": [{"text": "label"}], **fields}
     )

@@ -22,6 +22,7 @@ from components.evaluator.eval_config import eval_config
 from components.evaluator.intervals import ScoreBins, Z
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.recorded import MEAN_LABEL, RecordedAnswers, differences
+from components.features.expression import Label
 
 Floats = npt.NDArray[np.float64]
 NEAR = float64_sum(1500)
@@ -46,8 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def config(task: Task = "binary", weight: str | None = None, **section: Any) -> tfma.EvalConfig:
     metric = {"binary": "auc", "multiclass": "accuracy", "regression": "mean_absolute_error"}[task]
     evaluation = EvaluationConfig.model_validate({"thresholds": {metric: {"min": 0}}, **section})
-    plan = EvaluationPlan(evaluation=evaluation, task=task, label="label", weight=weight)
-    tfma_config = eval_config(plan, "label", (), None)
+    plan = EvaluationPlan(evaluation=evaluation, task=task, labels=(Label("label"),), weight=weight)
+    tfma_config = eval_config(plan, plan.labels[0])
     return tfma.utils.update_eval_config_with_defaults(tfma_config, has_baseline=False, rubber_stamp=True)
 
 

@@ -20,6 +20,7 @@ from components.evaluator.columnar import Metrics
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.eval_config import eval_config
 from components.evaluator.plan import EvaluationPlan
+from components.features.expression import Label
 
 ROWS, DRAWS = 1_000, 300
 Measure = Callable[[Any, Any, Any], float]
@@ -29,9 +30,9 @@ def compute_intervals(task: Task, labels: Any, predictions: Any, weights: Any, *
     """Return value, lower bound and upper bound of every metric over all rows, by the name of the metric."""
     first = section["metrics"][0]
     config = EvaluationConfig.model_validate({"thresholds": {first: {"min": 0}}, **section})
-    plan = EvaluationPlan(evaluation=config, task=task, label="label", weight="weight")
+    plan = EvaluationPlan(evaluation=config, task=task, labels=(Label("label"),), weight="weight")
     tfma_config = tfma.utils.update_eval_config_with_defaults(
-        eval_config(plan, "label", (), None), has_baseline=False, rubber_stamp=True
+        eval_config(plan, plan.labels[0]), has_baseline=False, rubber_stamp=True
     )
     computed, results = Metrics(tfma_config), dict[Any, Any]()
     slices = Slices([()], np.arange(len(labels)), np.zeros(len(labels), np.int64))

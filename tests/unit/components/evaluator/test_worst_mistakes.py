@@ -18,6 +18,7 @@ from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.saved_model import Evaluated
 from components.evaluator.worst_mistakes import Search
+from components.features.expression import Label
 
 NAMES = [b"cat", b"dog", "é".encode()]
 
@@ -89,5 +90,6 @@ def test_total_size_of_the_thumbnails_is_bounded() -> None:
 def test_mistakes_are_searched_only_in_images_with_classes(fields: dict[str, Any], expected: Search | None) -> None:
     evaluation = {"thresholds": {"accuracy": {"min": 0}}, "worst_mistakes": fields.pop("worst_mistakes", 24)}
     plan_fields = {"task": "multiclass", "image_columns": ("photo",), "label_columns": ("kind",), **fields}
-    plan = EvaluationPlan(evaluation=EvaluationConfig.model_validate(evaluation), label="kind", **plan_fields)
-    assert worst_mistakes.search(plan) == expected
+    config = EvaluationConfig.model_validate(evaluation)
+    plan = EvaluationPlan(evaluation=config, labels=(Label("kind"),), **plan_fields)
+    assert worst_mistakes.search(plan, plan.labels[0]) == expected

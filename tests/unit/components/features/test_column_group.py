@@ -162,7 +162,7 @@ def count_graph_nodes(columns: int, *, is_analysis: bool) -> int:
     operations = ["z_score", "missing", "min_max", {"bucketize": {"buckets": 5}}]
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(
-        {"features": {"columns": dict.fromkeys(names, operations)}, "label": "y", "task": "regression"}
+        {"features": {"columns": dict.fromkeys(names, operations)}, "labels": [{"text": "y"}], "task": "regression"}
     )
     widths = {"z_score": 4, "min_max": 4, "bucketize": 4}
 

@@ -14,7 +14,8 @@ from components.features import expression, feature_names, label_values
 from components.features.analysis import Vocabulary
 from components.features.column import column
 from components.features.config import FeaturesConfig
-from components.features.label import Label, label
+from components.features.expression import Label
+from components.features.label import LabelTensor, label
 from components.features.plan import FeaturePlan
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"item": "vocab", "user": "vocab"}})
@@ -22,7 +23,7 @@ FEATURES = FeaturesConfig.model_validate({"columns": {"item": "vocab", "user": "
 
 @pytest.mark.parametrize("expression", ["clicked", "clicked > 0.5"])
 def test_rows_and_interactions_of_every_item_are_counted(expression: str) -> None:
-    plan = FeaturePlan(features=FEATURES, label=expression, task="retrieval", item="item")
+    plan = FeaturePlan(features=FEATURES, labels=(Label(expression),), task="retrieval", item="item")
     items = tf.sparse.from_dense(tf.constant([[7], [7], [9], [0], [9], [7]], tf.int64))
     columns = {
         "item": column("item", items),
@@ -66,10 +67,10 @@ CLASSES: dict[str, tuple[Any, Any, list[Any], list[bytes]]] = {
 }
 
 
-def compute_label(values: list[Any], dtype: Any, task: Any) -> Label:
+def compute_label(values: list[Any], dtype: Any, task: Any) -> LabelTensor:
     rows = [[row, 0] for row, value in enumerate(values) if value is not None]
     present_values = tf.constant([value for value in values if value is not None], dtype)
-    plan = FeaturePlan(features=FEATURES, label="y", task=task)
+    plan = FeaturePlan(features=FEATURES, labels=(Label("y"),), task=task)
     return label(plan, {"y": column("y", tf.SparseTensor(rows, present_values, [len(values), 1]))})
 
 

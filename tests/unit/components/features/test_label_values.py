@@ -13,6 +13,7 @@ from components.base.config_section import Task
 from components.features import expression, label_values
 from components.features.column import column
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.label import label
 from components.features.plan import FeaturePlan
 
@@ -29,7 +30,8 @@ COLUMNS = {name: pa.array(values, TYPES[name]) for name, values in VALUES.items(
 def compute_in_graph(text: str | dict[str, str], task: Task) -> Any:
     """Compute one label or several labels from sparse columns as Transform does."""
     features = FeaturesConfig.model_validate({"columns": {"count": "z_score"}})
-    plan = FeaturePlan(features=features, **({"label": text} if isinstance(text, str) else {"labels": text}), task=task)
+    texts = {"": text} if isinstance(text, str) else text
+    plan = FeaturePlan(features=features, labels=tuple(Label(text, name) for name, text in texts.items()), task=task)
     dtypes = {"text": tf.string, "other": tf.string, "count": tf.int64, "price": tf.float32}
     columns = {}
     for name, values in VALUES.items():

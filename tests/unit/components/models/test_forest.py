@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.feature_spec import Dense, Ids
 from components.features.plan import FeaturePlan
 from components.models.forest import NO_TREE, TreeInput, Trees, ensemble, forest, matrix, tree_inputs
@@ -138,7 +139,7 @@ COLUMNS = {
 
 
 def test_forest_reads_one_of_several_numbers_with_the_same_order() -> None:
-    plan = FeaturePlan(features=FeaturesConfig(columns=COLUMNS), label="y", task="binary")
+    plan = FeaturePlan(features=FeaturesConfig(columns=COLUMNS), labels=(Label("y"),), task="binary")
     selected = {
         forest_input.feature: (forest_input.kind, forest_input.width)
         for forest_input in tree_inputs(plan, inputs(plan, lambda name: 10))

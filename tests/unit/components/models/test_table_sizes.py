@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models import two_tower
 from components.models.build import build
@@ -32,7 +33,7 @@ FEATURES = FeaturesConfig.model_validate(
     }
 )
 VOCABULARY_SIZES = {"item_vocab": 40, "site_hash": 600, "words_text": 30}
-PLAN = FeaturePlan(features=FEATURES, label="clicked", task="binary")
+PLAN = FeaturePlan(features=FEATURES, labels=(Label("clicked"),), task="binary")
 
 
 def config_of_kind(kind: str) -> ModelConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +11,9 @@ import tensorflow as tf
 from sklearn.isotonic import IsotonicRegression
 from tolerances import rounding
 
+from components.features.expression import Label
 from components.trainer.calibration import fit_calibration, fit_isotonic, fit_temperature
+from components.trainer.prediction_head import CompositeHead
 from tests.unit.components.trainer.test_forest_learner import head
 
 ROWS = 20_000
@@ -100,7 +101,8 @@ def test_labels_are_calibrated_separately(kind: Literal["temperature", "isotonic
         np.concatenate([3 * label_logits, label_logits[::-1] / 2], axis=1),
         np.stack([label, label[::-1]], axis=1),
     )
-    multi_label_head = replace(binary_head, outputs=2, parts=(binary_head, binary_head))
+    parts = {Label(name, name): binary_head for name in ("click", "buy")}
+    multi_label_head = CompositeHead(outputs=2, parts=parts, label_weights=(1.0, 1.0))
     calibrated = fit_calibration(kind, multi_label_head, logits, labels)(tf.constant(logits)).numpy()
     inside = np.abs(label_logits[:, 0]) < 2
     for number, expected in enumerate((label_logits, label_logits[::-1])):

@@ -46,7 +46,11 @@ def signatures(columns: int, folder: Path, schema: RequestSchema | None = None, 
     """Export a model whose float columns use `op` and `missing`, load it, and return its signatures."""
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(
-        {"features": {"columns": {name: [op, "missing"] for name in names}}, "label": "y", "task": "regression"}
+        {
+            "features": {"columns": {name: [op, "missing"] for name in names}},
+            "labels": [{"text": "y"}],
+            "task": "regression",
+        }
     )
     raw_schema = schema_pb2.Schema(
         feature=[schema_pb2.Feature(name=name, type=schema_pb2.FLOAT) for name in (*names, "y")]

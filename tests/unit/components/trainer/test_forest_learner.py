@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,18 @@ import ydf
 from tolerances import float32_sum, rounding
 
 from components.base.errors import InputError
-from components.features.config import FeaturesConfig
-from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
 from components.trainer import forest_learner
 from components.trainer.forest_learner import Fold, ForestLearner, Rows, Shape, predict, read
-from components.trainer.losses import LabelScale, focal, regression_loss
-from components.trainer.prediction_head import PredictionHead
+from components.trainer.losses import binary_crossentropy, deviance, focal
+from components.trainer.prediction_head import (
+    BinaryHead,
+    DevianceHead,
+    MulticlassHead,
+    PredictionHead,
+    RegressionHead,
+)
 from components.trainer.validation_part import Mask
 
 ROWS = 1000
@@ -27,27 +30,16 @@ FOREST = float32_sum(40, largest=0.5)
 """Tolerance when summing the leaf values of 40 trees in float32."""
 MEAN = rounding(8)
 """Tolerance when averaging float32 losses in float64."""
-PLAN = FeaturePlan(features=FeaturesConfig.model_validate({"columns": {"x": "z_score"}}), label="y", task="regression")
 INPUTS = [TreeInput("x", "number"), TreeInput("word", "category"), TreeInput("words", "words", 0)]
 
 
 def head(task: str, **options: Any) -> PredictionHead:
-    losses = {
-        "binary": lambda label, logits: tf.nn.sigmoid_cross_entropy_with_logits(
-            tf.cast(label, tf.float32), logits[:, 0]
-        ),
-        "multiclass": lambda label, logits: tf.nn.sparse_softmax_cross_entropy_with_logits(label, logits),
-        "regression": lambda label, logits: tf.square((label - 5) / 2 - logits[:, 0]),
+    heads: dict[str, PredictionHead] = {
+        "binary": BinaryHead(**options),
+        "multiclass": MulticlassHead(outputs=4, classes="abcd"),
+        "regression": RegressionHead(scale=(5.0, 2.0)),
     }
-    return PredictionHead(
-        outputs=4 if task == "multiclass" else 1,
-        loss=losses[task],
-        join=lambda logits: tf.reduce_mean(logits, axis=1),
-        metrics=(),
-        outputs_by_name=lambda logits: {},
-        scale=(5.0, 2.0) if task == "regression" else None,
-        **options,
-    )
+    return heads[task]
 
 
 def rows(task: str, seed: int = 0, count: int = ROWS) -> Rows:
@@ -131,16 +123,10 @@ def test_exported_forest_predicts_the_same_as_ydf(
 @pytest.mark.parametrize("loss", ["poisson", "focal"])
 def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, models: list[Any]) -> None:
     training, config = rows("binary"), ModelConfig(kind="gbt", loss=loss, depth=4, trees=40)
-    prediction_head = head("binary")
+    prediction_head: PredictionHead = BinaryHead(row_loss=focal(binary_crossentropy, config.focal_gamma))
     if loss == "poisson":
         training = training._replace(label=np.random.default_rng(2).poisson(1 + 5 * training.label).astype(np.float32))
-        count_loss = regression_loss(config, PLAN, LabelScale(ROWS, float(training.label.mean()), 1.0, 0))
-        prediction_head = dataclasses.replace(
-            prediction_head, loss=lambda label, logits: count_loss.loss(label / count_loss.scale[1], logits)
-        )
-        prediction_head = dataclasses.replace(prediction_head, scale=count_loss.scale)
-    else:
-        prediction_head = dataclasses.replace(prediction_head, loss=focal(prediction_head.loss, config.focal_gamma))
+        prediction_head = DevianceHead(scale=(0.0, float(training.label.mean())), row_loss=deviance(1.0))
     tree_learner = ForestLearner(config, prediction_head, INPUTS, seed=1)
     selected = tree_learner.select(*mark_validation_rows(training, training))
     trees = tree_learner.refit(selected, training)
@@ -272,7 +258,7 @@ def test_rows_of_weight_0_change_neither_trees_nor_loss() -> None:
     unit_weights = np.ones(ROWS, np.float32)
     all_rows = concatenate_rows(training._replace(weight=unit_weights), flipped)
     tree_learner = ForestLearner(
-        ModelConfig(kind="gbt", depth=3, trees=20), dataclasses.replace(head("binary"), mean_weight=0.5), INPUTS, seed=1
+        ModelConfig(kind="gbt", depth=3, trees=20), head("binary", mean_weight=0.5), INPUTS, seed=1
     )
     validation = rows("binary", seed=1)._replace(weight=unit_weights)
     selected = tree_learner.select(*mark_validation_rows(all_rows, validation))

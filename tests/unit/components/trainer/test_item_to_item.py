@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import cosine_similarity
 
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.feature_spec import Ids
 from components.features.plan import FeaturePlan
 from components.models import two_tower
@@ -114,7 +115,7 @@ def test_scores_are_sums_of_weights_and_unknown_users_get_popular_items(excludes
 @pytest.mark.parametrize("kind", ["ease", "item_knn"])
 def test_network_outputs_the_id_of_the_item(kind: str) -> None:
     columns = FeaturesConfig.model_validate({"columns": {"user": "vocab", "item": "vocab"}})
-    plan = FeaturePlan(features=columns, label="label", task="retrieval", item="item")
+    plan = FeaturePlan(features=columns, labels=(Label("label"),), task="retrieval", item="item")
     user, item = (feature.name for feature in plan.features.declared)
     network = item_to_item.build_network(plan, Inputs({user: Ids(9), item: Ids(200_000)}))
     ids = np.array([0, 7, 70_000, 199_999])

@@ -15,9 +15,11 @@ from tolerances import float32_sum, rounding
 from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
-from components.trainer.prediction_head import PredictionHead, prediction_head
+from components.trainer.head_creation import create_head
+from components.trainer.prediction_head import PredictionHead
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
 BINARY = {feature_names.LABEL_COUNTS: [b"30 0", b"10 1"]}
@@ -32,9 +34,9 @@ MEAN = float32_sum(len(LABELS), largest=30 / len(LABELS))
 def head(task: Any = "regression", labels: Any = LABELS, lines: Any = None, **model: Any) -> PredictionHead:
     scale = [len(labels), 0, labels.mean(dtype=float), labels.std(dtype=float), (labels < 0).sum()]
     lines = lines or {feature_names.LABEL_SCALE: [repr(float(number)).encode() for number in scale]}
-    plan = FeaturePlan(features=FEATURES, label="y", task=task)
+    plan = FeaturePlan(features=FEATURES, labels=(Label("y"),), task=task)
     graph = SimpleNamespace(vocabulary_by_name=lines.__getitem__)
-    return prediction_head(plan, graph, None, ModelConfig.model_validate(model))
+    return create_head(plan, graph, None, ModelConfig.model_validate(model))
 
 
 def predict(loss_head: PredictionHead, logits: Any, output: str = "prediction") -> Any:

@@ -12,10 +12,12 @@ from tolerances import float32_sum, rounding
 from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.trainer.checkpoint_evaluation import compute_scores
-from components.trainer.prediction_head import PredictionHead, prediction_head
+from components.trainer.head_creation import create_head
+from components.trainer.prediction_head import PredictionHead
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
 
@@ -28,8 +30,8 @@ class TransformGraph:
 
 
 def head_of(task: Any, weights: Any = None, weight: str | None = None, **lines: list[bytes]) -> PredictionHead:
-    plan = FeaturePlan(features=FEATURES, label="y", task=task, weight=weight)
-    return prediction_head(plan, TransformGraph(**lines), weights)
+    plan = FeaturePlan(features=FEATURES, labels=(Label("y"),), task=task, weight=weight)
+    return create_head(plan, TransformGraph(**lines), weights)
 
 
 BINARY = {feature_names.LABEL_COUNTS: [b"30 0", b"10 1"]}
@@ -126,9 +128,9 @@ def test_row_weights_are_divided_by_their_mean_and_multiply_class_weights(task: 
 
 def head_of_two_labels(task: Any, model: ModelConfig | None = None, **weights: float) -> PredictionHead:
     """Return the prediction head for two labels, `click` and `buy`."""
-    plan = FeaturePlan(features=FEATURES, labels={"click": "y", "buy": "z"}, task=task)
-    lines = {f"{file}_{name}": file_lines for file, file_lines in LINES[task].items() for name in plan.labels}
-    return prediction_head(plan, TransformGraph(**lines), None, model or ModelConfig(kind="mmoe"), weights)
+    plan = FeaturePlan(features=FEATURES, labels=(Label("y", "click"), Label("z", "buy")), task=task)
+    lines = {f"{file}_{name}": file_lines for file, file_lines in LINES[task].items() for name in ("click", "buy")}
+    return create_head(plan, TransformGraph(**lines), None, model or ModelConfig(kind="mmoe"), weights)
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])

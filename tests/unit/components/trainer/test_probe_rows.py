@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.trainer.probe_rows import MISSING_INT, ProbeRows, probe_rows
 
@@ -41,7 +42,7 @@ def probes(tmp_path: Path) -> ProbeRows:
 
 
 def make(folder: Path, columns: dict[str, Any] = COLUMNS, specs: dict[str, Any] = SPECS) -> ProbeRows:
-    plan = FeaturePlan(features=FeaturesConfig(columns=columns), label="fare > 1", task="binary")
+    plan = FeaturePlan(features=FeaturesConfig(columns=columns), labels=(Label("fare > 1"),), task="binary")
     return probe_rows(plan, specs, Vocabularies(folder))
 
 
@@ -57,7 +58,7 @@ def test_first_row_only_has_values_in_required_columns(probes: ProbeRows) -> Non
 
 
 def test_columns_that_requests_require_always_have_values(tmp_path: Path) -> None:
-    plan = FeaturePlan(features=FeaturesConfig(columns=COLUMNS), label="fare > 1", task="binary")
+    plan = FeaturePlan(features=FeaturesConfig(columns=COLUMNS), labels=(Label("fare > 1"),), task="binary")
     probes = probe_rows(plan, SPECS, Vocabularies(tmp_path), required=["fare"])
     assert None not in probes.columns["fare"]
     assert None in probes.columns["company"]
@@ -104,7 +105,9 @@ def test_split_texts_dates_and_crossed_columns_get_values(tmp_path: Path) -> Non
         crosses={"both": {"columns": ["tags", "street"], "buckets": 9}},  # type: ignore[dict-item]
     )
     specs = {name: tf.io.VarLenFeature(tf.string) for name in features.columns_read}
-    probes = probe_rows(FeaturePlan(features=features, label="fare > 1", task="binary"), specs, Vocabularies(tmp_path))
+    probes = probe_rows(
+        FeaturePlan(features=features, labels=(Label("fare > 1"),), task="binary"), specs, Vocabularies(tmp_path)
+    )
     assert {b"red", b"red;green", b"unknown"} < set(probes.columns["tags"])
     assert {b"2024-02-29", b"unknown"} < set(probes.columns["when"])
     assert b"unknown" in probes.columns["street"]
@@ -112,7 +115,7 @@ def test_split_texts_dates_and_crossed_columns_get_values(tmp_path: Path) -> Non
 
 def test_column_of_numbers_may_always_be_missing(tmp_path: Path) -> None:
     specs = {"none": tf.io.VarLenFeature(tf.int64)}
-    plan = FeaturePlan(features=FeaturesConfig(columns={"none": "vocab"}), label="fare > 1", task="binary")  # type: ignore[dict-item]
+    plan = FeaturePlan(features=FeaturesConfig(columns={"none": "vocab"}), labels=(Label("fare > 1"),), task="binary")  # type: ignore[dict-item]
     vocabularies = Vocabularies(tmp_path)
     (tmp_path / "none_vocab").write_bytes(b"\x00\n")
     assert all(

@@ -15,17 +15,19 @@ from tolerances import rounding
 from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models import two_tower
 from components.models.config import ModelConfig
 from components.trainer import item_index, retrieval
+from components.trainer.head_creation import create_head
 from components.trainer.item_index import ItemIndex, Tower
-from components.trainer.prediction_head import PredictionHead, prediction_head
+from components.trainer.prediction_head import PredictionHead
 
 RANDOM = np.random.default_rng(2)
 PLAN = FeaturePlan(
     features=FeaturesConfig.model_validate({"columns": {"user": {"hash": {"buckets": 9}}, "item": "vocab"}}),
-    label="clicked",
+    labels=(Label("clicked"),),
     task="retrieval",
     item="item",
 )
@@ -42,7 +44,7 @@ def transform(**lines: list[bytes]) -> Any:
 
 
 def head(**lines: list[bytes]) -> PredictionHead:
-    return prediction_head(PLAN, transform(**lines), None, MODEL)
+    return create_head(PLAN, transform(**lines), None, MODEL)
 
 
 def outputs(query: Any, item: Any, ids: Any) -> Any:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from components.base.errors import InputError
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.models.table_sizes import TableSize
@@ -99,7 +100,7 @@ def test_trainer_rejects_tables_that_do_not_fit_once_vocabularies_are_known(
     (tmp_path / "transformed_metadata/asset_map").write_text(json.dumps(names))
     features = FeaturesConfig.model_validate({"columns": {"item": {"vocab": {"embedding": 4}}}})
     plan = TrainingPlan(
-        features=FeaturePlan(features=features, label="clicked", task="binary"),
+        features=FeaturePlan(features=features, labels=(Label("clicked"),), task="binary"),
         model=ModelConfig(kind="mlp"),
         training=training(),
     )

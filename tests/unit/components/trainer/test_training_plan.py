@@ -9,7 +9,7 @@ from components.trainer.plan import TrainingPlan
 
 PLAN = TrainingPlan.model_validate(
     {
-        "features": {"features": {"columns": {"fare": "z_score"}}, "label": "tips > 1", "task": "binary"},
+        "features": {"features": {"columns": {"fare": "z_score"}}, "labels": [{"text": "tips > 1"}], "task": "binary"},
         "model": {"kind": "mlp", "hidden": [8]},
         "training": {"steps": 7, "batch_size": 32},
     }

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.models.build import build
 from components.models.config import ModelConfig
@@ -54,7 +55,7 @@ class Model:
     ) -> None:
         self.folder, self.graph = folder, Graph(folder, vocabularies)
         features = FeaturesConfig.model_validate({"columns": columns})
-        self.plan = FeaturePlan(features=features, label="clicked", task="binary")
+        self.plan = FeaturePlan(features=features, labels=(Label("clicked"),), task="binary")
         model_inputs = inputs(self.plan, self.graph.vocabulary_size_by_name)
         self.network: tf_keras.Model = build(ModelConfig(kind="mlp", hidden=(2,), embedding=4), model_inputs, 1)
         random = np.random.default_rng(seed)
@@ -121,6 +122,20 @@ def test_frequent_buckets_keep_their_embeddings(make: Make) -> None:
     initial = other_model.rows()
     other_model.start(earlier, "unknown")
     np.testing.assert_array_equal(other_model.rows(), initial, "other buckets have other values")
+
+
+def test_logits_of_labels_in_another_order_are_not_copied(make: Make) -> None:
+    labels = (Label("clicked", "click"), Label("bought", "buy"))
+    earlier, same, swapped = (make(ITEM, {"item_vocab": ["a"]}, seed) for seed in (1, 2, 3))
+    for model in (earlier, same, swapped):
+        ordered = labels[::-1] if model is swapped else labels
+        model.plan = model.plan.model_copy(update={"labels": ordered})
+    earlier.export()
+    for model in (same, swapped):
+        model.start(earlier, "mean")
+        np.testing.assert_array_equal(model.rows(), earlier.rows())
+        logits = [network.get_layer("logits").kernel.numpy() for network in (earlier.network, model.network)]
+        assert np.array_equal(*logits) is (model is same)
 
 
 def composed_column(op: str, **options: Any) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from components.data import examples
 from components.data.examples import Format
 from components.features import feature_names, graph_files
 from components.features.config import FeaturesConfig
+from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.features.unparsed_dates import UnparsedDates
 from components.transform import apply, declared_analysis, executor, transform_graph
@@ -196,7 +197,7 @@ def test_example_configs_are_transformed_as_by_tfx(name: str, tmp_path: Path) ->
         form: ingest(data(path, split=config.data.split), tmp_path / form, stored=form) for form in FORMATS
     }
     schema = _schema(config.schema_.path, examples_by_format["parquet"])
-    feature_plan = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    feature_plan = FeaturePlan(features=config.features, labels=config.data.declared_labels, task=config.data.task)
     stock = transform(examples_by_format["tfrecord"], schema, tmp_path / "stock", feature_plan, StockExecutor)
     assert_equal(transform(examples_by_format["parquet"], schema, tmp_path / "out", feature_plan), stock)
 
@@ -224,7 +225,7 @@ def _schema(path: str | None, examples_artifact: standard_artifacts.Examples) ->
 )
 def test_labels_of_other_tasks_equal_tfxs(label: str, task: Any, tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
-    feature_plan = FeaturePlan(features=features, label=label, task=task)
+    feature_plan = FeaturePlan(features=features, labels=(Label(label),), task=task)
     expected = transform(
         stored(tmp_path / "records", "tfrecord", TABLES), SCHEMA, tmp_path / "stock", feature_plan, StockExecutor
     )
@@ -241,7 +242,7 @@ def test_labels_of_other_tasks_equal_tfxs(label: str, task: Any, tmp_path: Path)
 
 def test_weight_is_passed_through_and_weights_the_label(tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
-    feature_plan = FeaturePlan(features=features, label="price", task="regression", weight="row")
+    feature_plan = FeaturePlan(features=features, labels=(Label("price"),), task="regression", weight="row")
     ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", feature_plan)
     rows = ours.rows("train")
     weights, price = (rows[name].astype(float) for name in (feature_names.WEIGHT, feature_names.LABEL))
@@ -267,7 +268,7 @@ def test_texts_that_are_not_dates_are_reported(tmp_path: Path, caplog: pytest.Lo
     columns = {**dict(zip(train.schema.names, train.columns, strict=True)), "when": dates}
     tables = {"train": pa.RecordBatch.from_pydict(columns), "eval": TABLES["eval"]}
     features = FeaturesConfig.model_validate({"columns": {"when": {"date_parts": ["month", "hour"]}}})
-    feature_plan = FeaturePlan(features=features, label="count > 0", task="binary")
+    feature_plan = FeaturePlan(features=features, labels=(Label("count > 0"),), task="binary")
     with caplog.at_level(logging.INFO):
         ours = transform(stored(tmp_path / "in", "parquet", tables), SCHEMA, tmp_path / "out", feature_plan)
     [column] = graph_files.read_unparsed_dates(str(ours.graph))
@@ -342,7 +343,7 @@ def test_only_new_files_of_several_spans_are_analyzed(
         cache = tmp_path / f"cache/{number}"
         return transform(examples_artifact, SCHEMA, tmp_path / f"out-{number}", features, cache=cache, **more)
 
-    plan_with_other_label = small_plan().model_copy(update={"label": "price > 5"})
+    plan_with_other_label = small_plan().model_copy(update={"labels": (Label("price > 5"),)})
 
     first = run(1, spans[:2], small_plan(), materialize=False)
     assert analyzed == ["in-5", "in-6"]
@@ -411,7 +412,7 @@ def test_user_function_with_two_phases_equals_tfxs(form: Format, own_stock: Tran
 
 def own_plan(function: str) -> FeaturePlan:
     features = FeaturesConfig(preprocessing_fn=function)
-    return FeaturePlan(features=features, label="count", task="binary")
+    return FeaturePlan(features=features, labels=(Label("count"),), task="binary")
 
 
 @both_lines
@@ -439,7 +440,7 @@ def test_operation_that_does_not_fit_its_column_is_reported(tmp_path: Path) -> N
             examples_artifact,
             SCHEMA,
             tmp_path / "out",
-            FeaturePlan(features=features, label="count > 1", task="binary"),
+            FeaturePlan(features=features, labels=(Label("count > 1"),), task="binary"),
         )
 
 

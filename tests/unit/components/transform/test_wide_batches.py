@@ -34,7 +34,7 @@ def declaration() -> Declaration:
         + [schema_pb2.Feature(name="y", type=schema_pb2.INT)]
     )
     columns = {f"x{number}": ["z_score", {"piecewise_linear": {"bins": 8}}] for number in range(COLUMNS)}
-    plan = FeaturePlan.model_validate({"features": {"columns": columns}, "label": "y", "task": "binary"})
+    plan = FeaturePlan.model_validate({"features": {"columns": columns}, "labels": [{"text": "y"}], "task": "binary"})
     return Declaration(plan.model_dump_json(), schema.SerializeToString(), "parquet")
 
 

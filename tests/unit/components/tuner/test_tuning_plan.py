@@ -9,7 +9,7 @@ from components.tuner.plan import tuning_plan
 
 PLAN = TrainingPlan.model_validate(
     {
-        "features": {"features": {"columns": {"fare": "z_score"}}, "label": "tips > 1", "task": "binary"},
+        "features": {"features": {"columns": {"fare": "z_score"}}, "labels": [{"text": "tips > 1"}], "task": "binary"},
         "model": {"kind": "mlp"},
         "training": {},
     }

@@ -33,7 +33,7 @@ def load_config(folder: Path, **sections: Any) -> Any:
 @pytest.mark.parametrize("kind", ["mlp", "esmm", "mmoe", "tabm", "linear"])
 def test_networks_can_learn_several_labels(tmp_path: Path, kind: str) -> None:
     plan = training_plan(load_config(tmp_path, model={"kind": kind}, training={"label_weights": {"buy": 2.0}})).features
-    assert [(label.key, label.named("auc")) for label in plan.declared_labels] == [
+    assert [(str(label), label.add_name("auc")) for label in plan.labels] == [
         ("data.labels.click", "auc_click"),
         ("data.labels.buy", "auc_buy"),
     ]
@@ -48,9 +48,8 @@ def test_bound_applies_to_all_labels_or_to_a_named_label(tmp_path: Path) -> None
         "slice_thresholds": {"item": {"buy/auc": BOUND}},
         "max_importance": {"item": 0.9},
     }
-    click, buy = (
-        part.evaluation for part in evaluation_plan(load_config(tmp_path, evaluation=bounds)).split_by_label()
-    )
+    plan = evaluation_plan(load_config(tmp_path, evaluation=bounds))
+    click, buy = map(plan.select_label, plan.labels)
     assert click.thresholds == {"auc": Threshold(min=0.5), "calibration": Threshold(max=2)}
     assert buy.thresholds == {"auc": Threshold(min=0.7)}
     assert (click.slice_thresholds, buy.slice_thresholds) == ({}, {"item": {"auc": Threshold(min=0.5)}})

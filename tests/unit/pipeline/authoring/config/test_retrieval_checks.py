@@ -70,7 +70,8 @@ def test_unsupported_fields_are_rejected(assignments: list[str], message: str) -
 def test_groups_have_separate_default_metrics() -> None:
     section = load(CONFIG, ["evaluation.group=user"]).config.evaluation
     assert section.metrics_for("retrieval")[-2:] == ("group_recall_at_10", "group_ndcg_at_10")
-    assert evaluation_plan(load(CONFIG, ["evaluation.group=user"]).config).group == "user"
+    plan = evaluation_plan(load(CONFIG, ["evaluation.group=user"]).config)
+    assert plan.find_group(plan.labels[0]) == "user"
 
 
 def test_other_kinds_reject_items() -> None:
