@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from components.base.errors import InputError, first_line
-from components.base.names import did_you_mean
 
 EntryT = TypeVar("EntryT")
 
@@ -73,6 +72,17 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         """
         return _find_added(self._kind, frozenset(self.built_in))
 
+    def load_added(self) -> tuple[dict[str, EntryT], list[InputError]]:
+        """Import the entries that packages add; return name → entry, and the errors of packages that are damaged."""
+        entries: dict[str, EntryT] = {}
+        errors: list[InputError] = []
+        for name in self.added:
+            try:
+                entries[name] = self[name]
+            except InputError as error:
+                errors.append(error)
+        return entries, errors
+
     def list_modules(self, name: str) -> tuple[str, ...]:
         """Return the module of an entry that a package adds, for digests of code. Empty if the entry is built in."""
         return () if name in self.built_in or name not in self.added else (self.added[name].module,)
@@ -90,30 +100,6 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
             received = f"a {type(entry).__name__}"
             raise InputError(f"{where}: expected {self._expected} at {point.value}, received {received}", remedy)
         return cast(EntryT, entry)
-
-
-def validate_name(
-    value: Any, validate_built_in: Callable[[Any], Any], registry: Registry[EntryT], built_in: Iterable[str]
-) -> Any:
-    """Validate a name in the config with pydantic, and also accept names that installed packages add.
-
-    Args:
-      value: Value of the field in the config.
-      validate_built_in: Pydantic's validation, which accepts only built-in names.
-      registry: Registry of the names.
-      built_in: Names that are built in.
-
-    Returns:
-      The name.
-
-    Raises:
-      ValueError: The name does not exist. The message suggests a similar name.
-    """
-    if not isinstance(value, str) or value in built_in or not registry.added:
-        return validate_built_in(value)
-    if value not in registry.added:
-        raise ValueError(f"unknown name {value!r}{did_you_mean(value, (*built_in, *registry.added))}")
-    return value
 
 
 def describe_origin(registry: Registry[EntryT], name: str) -> str:

@@ -12,11 +12,13 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    GetJsonSchemaHandler,
     SerializeAsAny,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
+from pydantic_core import core_schema
 
 from components.base.config_section import Problem, Section
 from components.base.names import PreprocessingFn, did_you_mean
@@ -239,6 +241,21 @@ def _validate_op(value: Any, validate_built_in: ValidatorFunctionWrapHandler) ->
     return OPS[name].model_validate(settings)
 
 
+class _JsonSchemaOfOp:
+    """Annotation that describes an operation in JSON Schema: a name, `{name: options}`, or options with a key `op`."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        options = {name: {"$ref": ref} for name, ref in handler(schema)["discriminator"]["mapping"].items()}
+        options |= {name: handler(op.__pydantic_core_schema__) for name, op in OPS.load_added()[0].items()}
+        values = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in options.items()}
+        values["date_parts"]["anyOf"].append({"type": "array"})
+        by_name = {"type": "object", "properties": values, "additionalProperties": False, "maxProperties": 1}
+        with_key = [{**schema, "required": ["op"]} for schema in options.values()]
+        return {"title": "Operation", "anyOf": [{"enum": list(options)}, by_name, *with_key]}
+
+
 def _to_list(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
@@ -271,7 +288,12 @@ AnyOp = Annotated[
     WrapValidator(_validate_op),
     # The union does not list the classes of installed packages; it would serialize them with a warning.
     SerializeAsAny(),
+    _JsonSchemaOfOp(),
 ]
+
+
+Ops = Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list, json_schema_input_type=AnyOp | tuple[AnyOp, ...])]
+"""An operation, or a list of operations."""
 
 
 def _check_cross_name(name: str) -> str:
@@ -313,7 +335,7 @@ class Feature:
 class FeaturesConfig(Section):
     """The operations on columns, which create the features."""
 
-    columns: dict[str, Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list)]] = Field(default_factory=dict)
+    columns: dict[str, Ops] = Field(default_factory=dict)
     """Column → operation, `{operation: options}`, or a list of these. Other columns are not features."""
     crosses: dict[Annotated[str, AfterValidator(_check_cross_name)], Cross] = Field(default_factory=dict)
     """Name → columns to combine, such as `{address: {columns: [city, street], buckets: 1000}}`. If an example has

@@ -14,6 +14,7 @@ from components.base.files import is_remote
 from components.results import model_signature
 from pipeline.cli.last_run import DEFAULT_OUTPUT, find_last_run
 from pipeline.cli.local_paths import parse_local_path
+from pipeline.core.addons import ENGINES
 from pipeline.registry.versions import PushFolder
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def add_engine(parser: Arguments) -> None:
     parser.add_argument(
         "--engine",
         metavar="NAME",
-        help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/how-to/engines.md",
+        help=f"what Beam runs on: {', '.join(ENGINES)}; docs/how-to/engines.md",
     )
 
 
