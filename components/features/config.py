@@ -241,19 +241,24 @@ def _validate_op(value: Any, validate_built_in: ValidatorFunctionWrapHandler) ->
     return OPS[name].model_validate(settings)
 
 
-class _JsonSchemaOfOp:
-    """Annotation that describes an operation in JSON Schema: a name, `{name: options}`, or options with a key `op`."""
+class _JsonSchemaOfOps:
+    """Annotation that describes one or several operations in JSON Schema.
+
+    An operation is a name, `{name: options}`, or options with the key `op`. With json_schema_input_type of
+    BeforeValidator instead, pydantic would build the union twice at each start.
+    """
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        options = {name: {"$ref": ref} for name, ref in handler(schema)["discriminator"]["mapping"].items()}
+        options = {name: {"$ref": ref} for name, ref in handler(schema)["items"]["discriminator"]["mapping"].items()}
         options |= {name: handler(op.__pydantic_core_schema__) for name, op in OPS.load_added()[0].items()}
         values = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in options.items()}
         values["date_parts"]["anyOf"].append({"type": "array"})
         by_name = {"type": "object", "properties": values, "additionalProperties": False, "maxProperties": 1}
         with_key = [{**schema, "required": ["op"]} for schema in options.values()]
-        return {"title": "Operation", "anyOf": [{"enum": list(options)}, by_name, *with_key]}
+        operation = {"title": "Operation", "anyOf": [{"enum": list(options)}, by_name, *with_key]}
+        return {"anyOf": [operation, {"type": "array", "items": operation}]}
 
 
 def _to_list(value: Any) -> Any:
@@ -288,11 +293,10 @@ AnyOp = Annotated[
     WrapValidator(_validate_op),
     # The union does not list the classes of installed packages; it would serialize them with a warning.
     SerializeAsAny(),
-    _JsonSchemaOfOp(),
 ]
 
 
-Ops = Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list, json_schema_input_type=AnyOp | tuple[AnyOp, ...])]
+Ops = Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list), _JsonSchemaOfOps()]
 """An operation, or a list of operations."""
 
 
