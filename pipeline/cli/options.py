@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from components.base.errors import InputError
 from components.base.files import is_remote
+from components.compat.pydantic import without_plugins
 from components.results import model_signature
 from pipeline.cli.last_run import DEFAULT_OUTPUT, find_last_run
 from pipeline.cli.local_paths import parse_local_path
@@ -183,7 +184,8 @@ def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
     overridden = [*options.set, *runtime_assignments, *assignments]
     # Find the run before pydantic is imported, so that a missing run is reported at once.
     last = find_last_run(options.output, with_config=True) if options.config is None else None
-    from pipeline.authoring.config import load, load_recorded
+    with without_plugins():
+        from pipeline.authoring.config import load, load_recorded
 
     if last is None:
         return load(options.config, overridden)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 from components.base.errors import InputError
+from components.compat.pydantic import without_plugins
 from pipeline.core import addons
 
 
@@ -155,6 +158,21 @@ def find_verb(words: Sequence[str]) -> tuple[str, list[str]]:
         if first in VERBS or first in GROUPS:
             return first, rest
     raise InputError(f"unknown verb {first!r}{_suggest(first, rest)}", "see python runner.py help")
+
+
+def load_verb(name: str) -> ModuleType:
+    """Import the module of a verb.
+
+    Args:
+      name: A key of VERBS or of `addons.VERBS`.
+
+    Raises:
+      InputError: The package that adds the verb cannot be loaded.
+    """
+    if name not in VERBS:
+        return addons.VERBS[name]
+    with without_plugins():
+        return importlib.import_module(VERBS[name].module)
 
 
 def _suggest(typed: str, rest: Sequence[str]) -> str:
