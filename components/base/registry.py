@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import EntryPoint, distributions
+from importlib.metadata import Distribution, EntryPoint, distributions
 from typing import Any, Generic, TypeVar, cast
 
 from components.base.errors import InputError, first_line
@@ -124,7 +124,7 @@ def _read_entry_points() -> tuple[EntryPoint, ...]:
     `importlib.metadata.entry_points` takes three times as long, because it parses the entry points of all packages, and
     reads the files again for each group.
     """
-    packages = {}
+    packages: dict[str, Distribution] = {}
     for package in distributions():
         if "[tfx_pipeline." in (package.read_text("entry_points.txt") or ""):
             # The first of several folders in sys.path counts, as it does for imports.

@@ -11,7 +11,15 @@ from components.base.errors import InputError
 from components.base.files import is_remote
 from components.results import model_signature, version_manifest
 from components.results.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
-from pipeline.cli.options import add_engine, add_json, add_models, find_push_folder, get_push_folder, load_config
+from pipeline.cli.options import (
+    add_engine,
+    add_json,
+    add_models,
+    find_push_folder,
+    get_push_folder,
+    load_config,
+    split_model_name,
+)
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
@@ -194,15 +202,9 @@ def _select_model(options: argparse.Namespace, loaded: Loaded | None) -> tuple[s
         manifest = _verify(folder, config)
         identity = {} if manifest is None else {"version": manifest.version, "digest": manifest.digest}
         return folder, folder, {"folder": folder, **identity}
-    name, _, reference = options.model.partition("@")
-    expected = config.push.rollout.model_name or config.pipeline.name
-    if name not in ("", expected):
-        raise InputError(
-            f"--model: expected {expected}, the model of {loaded.document.name}, received {name}",
-            "name the config of the model with --config, or the folder of a SavedModel",
-        )
+    name, reference = split_model_name(options.model, loaded)
     push_folder = get_push_folder(config) if options.models is None else find_push_folder(options)
     number = push_folder.resolve(reference)
     manifest, folder = push_folder.verify(number), str(push_folder.find(number))
-    provenance = {"name": expected, "version": number, "digest": manifest.digest, "folder": folder}
-    return folder, f"{expected}@{number}", provenance
+    provenance = {"name": name, "version": number, "digest": manifest.digest, "folder": folder}
+    return folder, f"{name}@{number}", provenance
