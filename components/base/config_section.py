@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import itertools
+import linecache
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -82,18 +83,15 @@ class Section(BaseModel):
 
 @functools.cache
 def _read_docstrings(module: str) -> Mapping[tuple[str, str], str]:
-    """Return (class, field) → docstring, for the classes of a module."""
-    classes = (
-        node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.ClassDef)
-    )
+    """Return (class, field) → docstring, for the classes of a module; empty for a module without a source file."""
+    tree = ast.parse("".join(linecache.getlines(sys.modules[module].__file__ or "")))
     return {
-        (class_.name, ast.unparse(field.target)): inspect.cleandoc(text.value.value)
-        for class_ in classes
-        for field, text in itertools.pairwise(class_.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
+        (section.name, ast.unparse(field.target)): inspect.cleandoc(text.value.value)
+        for section in tree.body
+        if isinstance(section, ast.ClassDef)
+        for field, text in itertools.pairwise(section.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        if isinstance(text.value.value, str)
     }
 
 

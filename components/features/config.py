@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
     AfterValidator,
@@ -265,37 +265,15 @@ def _to_list(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-AnyOp = Annotated[
-    Annotated[
-        Union[  # noqa: UP007 - a value, not a hint
-            ZScore,
-            Log,
-            MinMax,
-            Clip,
-            PassThrough,
-            Missing,
-            PiecewiseLinear,
-            Cyclical,
-            Bucketize,
-            Vocab,
-            Hash,
-            MultiHot,
-            Split,
-            Text,
-            EventSequence,
-            TimeGaps,
-            DatePart,
-            DateParts,
-            Image,
-        ],
-        Discriminator("op"),
-    ],
-    WrapValidator(_validate_op),
-    # The union does not list the classes of installed packages; it would serialize them with a warning.
-    SerializeAsAny(),
-]
-
-
+if TYPE_CHECKING:
+    AnyOp = Op
+else:
+    AnyOp = Annotated[
+        Annotated[Union[tuple(OPS.built_in.values())], Discriminator("op")],  # noqa: UP007 - a value, not a hint
+        WrapValidator(_validate_op),
+        # The union does not list the classes of installed packages; it would serialize them with a warning.
+        SerializeAsAny(),
+    ]
 Ops = Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list), _JsonSchemaOfOps()]
 """An operation, or a list of operations."""
 

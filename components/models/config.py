@@ -32,24 +32,9 @@ RETRIEVAL_KINDS = ("two_tower", *ITEM_TO_ITEM_KINDS)
 MOST_ITEMS = 20_000
 """Maximum number of items for ITEM_TO_ITEM_KINDS. The matrix of float32 weights then needs 1.6 GB."""
 Kind = Literal[
-    "wide_deep",
-    "mlp",
-    "dlrm",
-    "dcn_v2",
-    "tabm",
-    "linear",
-    "gbt",
-    "ensemble",
-    "cnn",
-    "application",
-    "din",
-    "bst",
-    "esmm",
-    "mmoe",
-    "two_tower",
-    "ease",
-    "item_knn",
-]
+    "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application", "din", "bst",
+    "esmm", "mmoe", "two_tower", "ease", "item_knn",
+]  # fmt: skip
 _NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower")
 _DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
 _FORESTS = ("gbt", "ensemble")

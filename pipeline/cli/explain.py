@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.row_explanation import parse_rows
 
     if options.model is None:
-        opened, selected = shared.open_run(options)
+        opened, [selected] = shared.open_runs(options, options.run)
     else:
         opened, selected = _find_pushing_run(options)
     rows = parse_rows([*options.row, *(_read_lines(options.rows) if options.rows else [])])

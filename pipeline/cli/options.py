@@ -146,21 +146,10 @@ def open_store(options: argparse.Namespace) -> StoreSelection:
     return _open(store, logs, pipeline, "name the metadata.db of a pipeline" if pipeline is None else _RUN_FIRST)
 
 
-def open_run(options: argparse.Namespace) -> tuple[StoreSelection, Run]:
-    """Open the store as `open_store` does, and find the run of `add_run`.
-
-    Raises:
-      InputError: The store or the run does not exist, or the config is not valid.
-      MachineError: The store cannot be opened.
-    """
+def open_runs(options: argparse.Namespace, *references: str) -> tuple[StoreSelection, list[Run]]:
+    """Open the store as `open_store` does, and find runs in it as `StoreSelection.find_run` does."""
     opened = open_store(options)
-    return opened, opened.find_run(options.run)
-
-
-def open_two_runs(options: argparse.Namespace) -> tuple[StoreSelection, list[Run]]:
-    """Open the store and find the runs of `add_two_runs`, as `open_run` does."""
-    opened = open_store(options)
-    return opened, [opened.find_run(name) for name in (options.before, options.now)]
+    return opened, [opened.find_run(reference) for reference in references]
 
 
 def split_model_name(model: str, loaded: Loaded) -> tuple[str, str]:

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.comparison import compare
 
-    opened, runs = shared.open_two_runs(options)
+    opened, runs = shared.open_runs(options, options.before, options.now)
     with suppress_native_stderr():
         comparison = compare(opened.store, opened.logs, *runs)
     if options.json:

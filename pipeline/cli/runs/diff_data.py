@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection import column_statistics
 
-    opened, runs = shared.open_two_runs(options)
+    opened, runs = shared.open_runs(options, options.before, options.now)
     changes = column_statistics.changes(
         *(column_statistics.columns(opened.store, run.name, options.split) for run in runs)
     )

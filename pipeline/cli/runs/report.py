@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.report import write
 
-    opened, selected = shared.open_run(options)
+    opened, [selected] = shared.open_runs(options, options.run)
     file = options.into or write.report_path(opened.logs, selected.name)
     with suppress_native_stderr():
         files = write.write_report(opened.store, opened.logs, selected, file, options.model_card)

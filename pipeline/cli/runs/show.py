@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection import run_history, run_summary
 
-    opened, selected = shared.open_run(options)
+    opened, [selected] = shared.open_runs(options, options.run)
     description = run_history.describe_run(opened.store, opened.logs, selected)
     nodes = description["nodes"]
     results = run_summary.read_results(opened.store, selected.name)

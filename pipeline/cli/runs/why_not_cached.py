@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.cache_reasons import why_not_cached
 
-    opened, selected = shared.open_run(options)
+    opened, [selected] = shared.open_runs(options, options.run)
     reason = why_not_cached(opened.store, selected, options.node)
     if options.json:
         print_json(asdict(reason))
