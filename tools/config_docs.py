@@ -54,12 +54,13 @@ def _operations() -> str:
     """Return the tables of the operations, and of the options that several operations share."""
     definitions = Config.model_json_schema()["$defs"]
     options = {
-        name: [_option(*row) for row in _fields(definitions[op.__name__], definitions, "")] for name, op in OPS.items()
+        name: [_option(*row) for row in _fields(definitions[op.__name__], definitions, "")]
+        for name, op in OPS.built_in.items()
     }
     counts = Counter(option for each in options.values() for option in each)
     shared = [option for option, count in counts.items() if count >= _SHARED]
     rows = []
-    for name, op in OPS.items():
+    for name, op in OPS.built_in.items():
         takes = ", ".join(_KINDS[dtype] for dtype in sorted(op.takes, reverse=True) if not _covered(dtype, op.takes))
         names = ", ".join(option.partition(":")[0] for option in options[name] if option in shared)
         texts = [*([names] if names else []), *(option for option in options[name] if option not in shared)]
@@ -78,7 +79,7 @@ def _option(name: str, value: str, default: str, meaning: str) -> str:
 def _metrics() -> str:
     rows = []
     numbered = ((name, metric) for name, metric, _ in NUMBERED_METRICS)
-    for name, metric in (*METRICS.items(), *RETRIEVAL_METRICS.items(), *numbered):
+    for name, metric in (*METRICS.built_in.items(), *RETRIEVAL_METRICS.items(), *numbered):
         (task,) = metric.tasks
         loss = next((f"with loss: {loss}" for loss, names in LOSS_METRICS.items() if name in names), "if named")
         loss = "with `evaluation.group`" if name in GROUP_METRICS.get(task, ()) and metric.grouped else loss
@@ -144,7 +145,8 @@ def _value(field: Schema, definitions: Schema) -> str:
         members = _members(field)
         if not isinstance(members, dict):
             return "mapping"
-        held = "operations" if members.get("type") == "array" else _value(members, definitions)
+        is_operation = any(choice.get("title") == "Operation" for choice in members.get("anyOf", ()))
+        held = "operations" if is_operation else _value(members, definitions)
         return f"NAME → {held}"
     words = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text"}
     return words[str(kind)] + _bounds(field)

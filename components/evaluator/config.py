@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from components.base.config_section import Loss, Section, Task
+from components.base.config_section import Loss, Section, Task, Texts
 from components.base.names import did_you_mean
 from components.base.registry import Registry
 
@@ -231,8 +231,7 @@ def _find_metrics(name: str) -> Iterator[Metric]:
     if name in METRICS.added:
         yield METRICS[name]
     else:
-        known_names = (*METRICS, *(example for example, _, _ in NUMBERED_METRICS))
-        raise ValueError(f"unknown metric {name!r}{did_you_mean(name, known_names)}")
+        raise ValueError(f"unknown metric {name!r}{did_you_mean(name, _list_metrics())}")
 
 
 def _number(name: str, text: str, least: int) -> int | float:
@@ -244,6 +243,11 @@ def _number(name: str, text: str, least: int) -> int | float:
     raise ValueError(
         f"{name}: expected a number between {least} and {least + 1} or a whole number from 1, received {text}"
     )
+
+
+def _list_metrics() -> tuple[str, ...]:
+    """Return the names of all metrics, of which installed packages add some, with examples of numbered metrics."""
+    return (*METRICS, *(example for example, _, _ in NUMBERED_METRICS))
 
 
 def _metric(name: str) -> str:
@@ -268,10 +272,6 @@ def thresholds_of(label: str, thresholds: dict[str, Threshold]) -> dict[str, Thr
     }
 
 
-def _slice(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 def _some_slice(name: str) -> str:
     column, equals, value = name.partition("=")
     if not column.strip() or (equals and not value.strip()):
@@ -279,8 +279,10 @@ def _some_slice(name: str) -> str:
     return name
 
 
-MetricName = Annotated[str, AfterValidator(_metric)]
-Slice = Annotated[tuple[str, ...], BeforeValidator(_slice)]
+MetricName = Annotated[
+    # The schema does not enumerate the names, because a name can also contain a label, a number or a class path.
+    str, AfterValidator(_metric), Field(json_schema_extra=lambda schema: schema.update(examples=[*_list_metrics()]))
+]
 SliceName = Annotated[str, AfterValidator(_some_slice)]
 Thresholds = Annotated[dict[MetricName, Threshold], Field(min_length=1)]
 
@@ -310,7 +312,7 @@ class EvaluationConfig(Section):
     are left out if there is a single such column and its users do not repeat items in at least 99 % of the interactions
     of the training split; the Trainer's log reports the decision. An item of the eval split that was left out is a
     miss."""
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[Texts, ...] = ()
     """Columns, or lists of columns, whose values are slices: metrics are computed for the whole split and every
     slice."""
     thresholds: Thresholds

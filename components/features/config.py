@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
+    GetJsonSchemaHandler,
     SerializeAsAny,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
+from pydantic_core import core_schema
 
 from components.base.config_section import Problem, Section
 from components.base.names import PreprocessingFn, did_you_mean
@@ -239,39 +241,41 @@ def _validate_op(value: Any, validate_built_in: ValidatorFunctionWrapHandler) ->
     return OPS[name].model_validate(settings)
 
 
+class _JsonSchemaOfOps:
+    """Annotation that describes one or several operations in JSON Schema.
+
+    An operation is a name, `{name: options}`, or options with the key `op`. With json_schema_input_type of
+    BeforeValidator instead, pydantic would build the union twice at each start.
+    """
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        options = {name: {"$ref": ref} for name, ref in handler(schema)["items"]["discriminator"]["mapping"].items()}
+        options |= {name: handler(op.__pydantic_core_schema__) for name, op in OPS.load_added()[0].items()}
+        values = {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in options.items()}
+        values["date_parts"]["anyOf"].append({"type": "array"})
+        by_name = {"type": "object", "properties": values, "additionalProperties": False, "maxProperties": 1}
+        with_key = [{**schema, "required": ["op"]} for schema in options.values()]
+        operation = {"title": "Operation", "anyOf": [{"enum": list(options)}, by_name, *with_key]}
+        return {"anyOf": [operation, {"type": "array", "items": operation}]}
+
+
 def _to_list(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-AnyOp = Annotated[
-    Annotated[
-        Union[  # noqa: UP007 - a value, not a hint
-            ZScore,
-            Log,
-            MinMax,
-            Clip,
-            PassThrough,
-            Missing,
-            PiecewiseLinear,
-            Cyclical,
-            Bucketize,
-            Vocab,
-            Hash,
-            MultiHot,
-            Split,
-            Text,
-            EventSequence,
-            TimeGaps,
-            DatePart,
-            DateParts,
-            Image,
-        ],
-        Discriminator("op"),
-    ],
-    WrapValidator(_validate_op),
-    # The union does not list the classes of installed packages; it would serialize them with a warning.
-    SerializeAsAny(),
-]
+if TYPE_CHECKING:
+    AnyOp = Op
+else:
+    AnyOp = Annotated[
+        Annotated[Union[tuple(OPS.built_in.values())], Discriminator("op")],  # noqa: UP007 - a value, not a hint
+        WrapValidator(_validate_op),
+        # The union does not list the classes of installed packages; it would serialize them with a warning.
+        SerializeAsAny(),
+    ]
+Ops = Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list), _JsonSchemaOfOps()]
+"""An operation, or a list of operations."""
 
 
 def _check_cross_name(name: str) -> str:
@@ -313,7 +317,7 @@ class Feature:
 class FeaturesConfig(Section):
     """The operations on columns, which create the features."""
 
-    columns: dict[str, Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list)]] = Field(default_factory=dict)
+    columns: dict[str, Ops] = Field(default_factory=dict)
     """Column → operation, `{operation: options}`, or a list of these. Other columns are not features."""
     crosses: dict[Annotated[str, AfterValidator(_check_cross_name)], Cross] = Field(default_factory=dict)
     """Name → columns to combine, such as `{address: {columns: [city, street], buckets: 1000}}`. If an example has

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from components.base.config_section import Section, Task
+from components.base.config_section import Section, Task, Texts, as_tuple
 from components.data.date_texts import Unit
 from components.features import expression
 
@@ -52,15 +52,8 @@ def _parse_duration(value: Any) -> Any:
     return value
 
 
-def _as_tuple(value: Any) -> Any:
-    """Convert a text to a tuple with one element."""
-    if value == "" or (isinstance(value, (list, tuple)) and "" in value):
-        raise ValueError("expected a text, received an empty one")
-    return (value,) if isinstance(value, str) else value
-
-
 def _parse_part(value: Any) -> Any:
-    texts = _as_tuple(value)
+    texts = as_tuple(value)
     if isinstance(texts, (list, tuple)) and texts and all(isinstance(text, str) and text for text in texts):
         return tuple(texts)
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -69,8 +62,6 @@ def _parse_part(value: Any) -> Any:
 
 
 Character = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_check_character)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]
-"""A text, or a list of texts."""
 Part = Annotated[
     int | tuple[str, ...], BeforeValidator(_parse_part, json_schema_input_type=PositiveInt | str | tuple[str, ...])
 ]

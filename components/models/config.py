@@ -12,16 +12,12 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
-    SerializeAsAny,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
     model_validator,
 )
 
 from components.base import user_code
-from components.base.config_section import Loss, Section
+from components.base.config_section import Loss, OrAddedName, Section
 from components.base.names import Build, RunFn
-from components.base.registry import validate_name
 from components.models.registry import MODELS
 
 IMAGE_KINDS = ("cnn", "application")
@@ -36,24 +32,9 @@ RETRIEVAL_KINDS = ("two_tower", *ITEM_TO_ITEM_KINDS)
 MOST_ITEMS = 20_000
 """Maximum number of items for ITEM_TO_ITEM_KINDS. The matrix of float32 weights then needs 1.6 GB."""
 Kind = Literal[
-    "wide_deep",
-    "mlp",
-    "dlrm",
-    "dcn_v2",
-    "tabm",
-    "linear",
-    "gbt",
-    "ensemble",
-    "cnn",
-    "application",
-    "din",
-    "bst",
-    "esmm",
-    "mmoe",
-    "two_tower",
-    "ease",
-    "item_knn",
-]
+    "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application", "din", "bst",
+    "esmm", "mmoe", "two_tower", "ease", "item_knn",
+]  # fmt: skip
 _NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower")
 _DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
 _FORESTS = ("gbt", "ensemble")
@@ -92,15 +73,10 @@ def has_effect(field: str, kind: str) -> bool:
     return kind in _ONLY.get(field, (kind,)) or kind not in typing.get_args(Kind)
 
 
-def _validate_kind(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
-    """Accept the kinds of installed packages besides the built-in kinds."""
-    return validate_name(value, validate_built_in, MODELS, typing.get_args(Kind))
-
-
 class ModelConfig(Section):
     """The network, or a user's function that builds it, or a user's run_fn."""
 
-    kind: Annotated[Kind, WrapValidator(_validate_kind), SerializeAsAny()] = "wide_deep"
+    kind: Annotated[Kind, OrAddedName(MODELS)] = "wide_deep"
     """Kind of the model. `wide_deep`: the sum of a linear model of IDs and an mlp (Cheng et al. 2016). `mlp`: hidden
     layers over all features. `dlrm`: dot products between embedded IDs and numbers, plus one weight per ID (Naumov et
     al. 2019). `dcn_v2`: cross layers, which multiply features, parallel to an mlp (Wang et al. 2021). `tabm`: an

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from components.base.config_section import Problem, Section
+from components.base.config_section import Problem, Section, Texts
 from components.evaluator.config import LOSS_METRICS, MetricName, Reaction, Threshold, metric
-from components.ingest.config import Duration, Texts
+from components.ingest.config import Duration
 
 Bound = Annotated[float, Field(gt=0, le=1)]
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from components.base.config_section import Section
-from components.ingest.config import SpansConfig, Texts
+from components.base.config_section import Section, Texts
+from components.ingest.config import SpansConfig
 
 OutputFormat = Literal["parquet", "csv", "tfrecord"]
 

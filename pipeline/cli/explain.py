@@ -12,7 +12,7 @@ from components.base.files import read_text
 from components.base.names import did_you_mean
 from components.results import version_manifest
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, make_table, print_json, show, suppress_native_stderr
+from pipeline.cli.output import make_table, print_json, show, suppress_native_stderr
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import OVERALL, format_slice_name
 
@@ -30,11 +30,10 @@ EXAMPLE = 'python runner.py explain latest --row \'{"age": 41, "plan": "basic"}\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
+    shared.add_run(parser)
     parser.add_argument(
         "--model", metavar="MODEL", help="NAME@VERSION, NAME@stable or NAME@canary: the run that pushed this version"
     )
-    shared.add_store(parser)
     parser.add_argument("--slice", metavar="SLICE", default=OVERALL, help="importance in it, as 'plan = basic'")
     parser.add_argument("--row", metavar="JSON", action="append", default=[], help="a row: column → value; repeatable")
     parser.add_argument("--rows", metavar="FILE", type=Path, help="a file with such a row on each line")
@@ -50,10 +49,9 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.row_explanation import parse_rows
 
     if options.model is None:
-        opened, run_id = shared.open_store(options), options.run
+        opened, [selected] = shared.open_runs(options, options.run)
     else:
-        opened, run_id = _find_pushing_run(options)
-    selected = find_run(opened.store, opened.pipeline, run_id)
+        opened, selected = _find_pushing_run(options)
     rows = parse_rows([*options.row, *(_read_lines(options.rows) if options.rows else [])])
     evaluations = opened.store.artifacts(selected.name, "ModelEvaluation")
     importance = run_summary.read_importance(evaluations[-1].uri) if evaluations else None
@@ -77,22 +75,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _find_pushing_run(options: argparse.Namespace) -> tuple[shared.StoreSelection, str]:
-    """Return the store of the config's pipeline, and the ID of the run that pushed the version that --model names."""
+def _find_pushing_run(options: argparse.Namespace) -> tuple[shared.StoreSelection, Run]:
+    """Return the store of the config's pipeline, and the run that pushed the version that --model names."""
     if options.store is not None:
         raise InputError("--model: expected a config with it, received --store", "name the run instead")
     loaded = shared.load_config(options)
-    config = loaded.config
-    expected = config.push.rollout.model_name or config.pipeline.name
-    name, _, reference = options.model.partition("@")
-    if name not in ("", expected):
-        raise InputError(
-            f"--model: expected {expected}, the model of {loaded.document.name}, received {name}",
-            "name the config of the model with --config",
-        )
-    folder = shared.get_push_folder(config)
-    run_id = version_manifest.read(folder.find(folder.resolve(reference))).run
-    return shared.open_config_store(config), run_id
+    _, reference = shared.split_model_name(options.model, loaded)
+    folder = shared.get_push_folder(loaded.config)
+    manifest = version_manifest.read(folder.find(folder.resolve(reference)))
+    opened = shared.open_config_store(loaded.config)
+    return opened, opened.find_run(manifest.run)
 
 
 def _read_lines(file: Path) -> list[str]:

@@ -21,6 +21,7 @@ from components.base.names import column_name
 from components.data.date_texts import Order
 from components.ingest.config import CsvConfig
 from components.models.config import IMAGE_KINDS, LABELS_KINDS, RETRIEVAL_KINDS, Kind
+from components.models.registry import MODELS
 from pipeline.cli.local_paths import parse_local_path
 from pipeline.cli.output import make_table, suppress_native_stderr
 
@@ -83,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the schema to write (default: schema/<name of the config>.pbtxt)",
     )
     parser.add_argument(
-        "--kind", choices=_KINDS, help="kind of model (default: the best of several candidates, which are fitted)"
+        "--kind",
+        choices=[*_KINDS, *MODELS.added],
+        help="kind of model (default: the best of several candidates, which are fitted)",
     )
     parser.add_argument(
         "--budget",

@@ -8,7 +8,6 @@ PipelineError.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -16,8 +15,7 @@ from types import ModuleType
 
 from components.base.errors import INPUT, InputError, MachineError, PipelineError
 from pipeline.cli import usage
-from pipeline.cli.verbs import GROUPS, VERBS, find_verb
-from pipeline.core import addons
+from pipeline.cli.verbs import GROUPS, find_verb, load_verb
 from pipeline.core.text import print_error
 
 
@@ -45,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name in GROUPS or (words[0] in GROUPS and words[1:2] in (["-h"], ["--help"])):
             usage.print_group(words[0])
             return 0 if words[1:] else INPUT
-        module = importlib.import_module(VERBS[name].module) if name in VERBS else addons.VERBS[name]
+        module = load_verb(name)
     except InputError as error:
         return print_error(error)
     return _run(module, usage.make_parser(name, module).parse_args(options))

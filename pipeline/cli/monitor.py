@@ -14,6 +14,7 @@ from pipeline.cli import options as shared
 from pipeline.cli.local_paths import parse_local_file, parse_local_path
 from pipeline.cli.notifications import Notification
 from pipeline.cli.output import make_table, print_json, show, suppress_native_stderr
+from pipeline.cli.reporting import write_monitoring
 from pipeline.cli.run_output import make_metric_table
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import format_slice_name
@@ -55,10 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.prometheus:
         write_atomically(Path(options.prometheus), _format_prometheus(result))
     if options.html:
-        # Imported late, because only this option needs the templates of the pages.
-        from pipeline.inspection.report import run_page, write
-
-        write.write_text(options.html, run_page.render_monitoring(result, config.pipeline.name), "--html")
+        write_monitoring(options.html, result, config.pipeline.name)
     if options.json:
         print_json(result.to_dict())
     else:

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from components.base.errors import InputError
 from components.base.files import is_remote
+from components.base.names import did_you_mean
+from components.compat.pydantic import without_plugins
 from components.results import model_signature
 from pipeline.cli.last_run import DEFAULT_OUTPUT, find_last_run
 from pipeline.cli.local_paths import parse_local_path
+from pipeline.core.addons import ENGINES
 from pipeline.registry.versions import PushFolder
 
 if TYPE_CHECKING:
     from pipeline.authoring.config import Config, Loaded
     from pipeline.core.metadata.location import Location
-    from pipeline.core.metadata.store import Store
+    from pipeline.core.metadata.store import Run, Store
 
 Arguments: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
 DEFAULT_CONFIG = "configs/taxi.yaml"
 """The example that `run` takes if no config is given."""
+LATEST = "latest"
 _RUN_FIRST = "run the pipeline first, or name the folder of its runs with --output DIR"
 
 
@@ -55,7 +59,7 @@ def add_engine(parser: Arguments) -> None:
     parser.add_argument(
         "--engine",
         metavar="NAME",
-        help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/how-to/engines.md",
+        help=f"what Beam runs on: {', '.join(ENGINES)}; docs/how-to/engines.md",
     )
 
 
@@ -78,6 +82,19 @@ def add_store(parser: Arguments) -> None:
     )
 
 
+def add_run(parser: Arguments) -> None:
+    """Add the run, and the options of `add_store`."""
+    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
+    add_store(parser)
+
+
+def add_two_runs(parser: Arguments) -> None:
+    """Add the runs to compare, and the options of `add_store`."""
+    parser.add_argument("before", help="the first run: its id, or the beginning of its id")
+    parser.add_argument("now", nargs="?", default=LATEST, help="the second run (default: the latest)")
+    add_store(parser)
+
+
 @dataclass(frozen=True)
 class StoreSelection:
     """A metadata store, and the pipeline in it that a command is restricted to.
@@ -92,6 +109,31 @@ class StoreSelection:
     logs: Path
     pipeline: str | None
 
+    def find_run(self, reference: str) -> Run:
+        """Return the run that a user refers to.
+
+        Args:
+          reference: The ID of the run, a prefix of the ID, or `latest`.
+
+        Raises:
+          InputError: No run matches, or the prefix matches several runs.
+        """
+        store, pipeline = self.store, self.pipeline
+        runs = store.runs(pipeline, 1) if reference == LATEST else store.runs_like(reference, pipeline)
+        exact = [run for run in runs if run.name == reference]
+        if len(exact or runs) == 1:
+            return (exact or runs)[0]
+        if runs:
+            raise InputError(
+                f"the ids of several runs begin with {reference!r}: {', '.join(run.name for run in runs[:5])}",
+                "write more characters of the id",
+            )
+        newest = [run.name for run in store.runs(pipeline, 20)]
+        raise InputError(
+            f"there is no run {reference!r}{did_you_mean(reference, newest) if newest else ''}",
+            f"the newest is {newest[0]}; `python runner.py runs` lists them" if newest else "run the pipeline first",
+        )
+
 
 def open_store(options: argparse.Namespace) -> StoreSelection:
     """Open the store that --store names, the config's store, or the store of the last run in the output folder.
@@ -102,6 +144,28 @@ def open_store(options: argparse.Namespace) -> StoreSelection:
     """
     store, logs, pipeline = find_store(options)
     return _open(store, logs, pipeline, "name the metadata.db of a pipeline" if pipeline is None else _RUN_FIRST)
+
+
+def open_runs(options: argparse.Namespace, *references: str) -> tuple[StoreSelection, list[Run]]:
+    """Open the store as `open_store` does, and find runs in it as `StoreSelection.find_run` does."""
+    opened = open_store(options)
+    return opened, [opened.find_run(reference) for reference in references]
+
+
+def split_model_name(model: str, loaded: Loaded) -> tuple[str, str]:
+    """Split NAME@VERSION into the name of the config's model and the version.
+
+    Raises:
+      InputError: The name is not the name of the config's model.
+    """
+    name, _, reference = model.partition("@")
+    expected = get_model_name(loaded.config)
+    if name not in ("", expected):
+        raise InputError(
+            f"--model: expected {expected}, the model of {loaded.document.name}, received {name}",
+            "name the config of the model with --config",
+        )
+    return expected, reference
 
 
 def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]:
@@ -182,7 +246,8 @@ def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
     overridden = [*options.set, *runtime_assignments, *assignments]
     # Find the run before pydantic is imported, so that a missing run is reported at once.
     last = find_last_run(options.output, with_config=True) if options.config is None else None
-    from pipeline.authoring.config import load, load_recorded
+    with without_plugins():
+        from pipeline.authoring.config import load, load_recorded
 
     if last is None:
         return load(options.config, overridden)
@@ -234,13 +299,17 @@ def find_push_folder(options: argparse.Namespace) -> PushFolder:
     return get_push_folder(load_config(options).config)
 
 
+def get_model_name(config: Config) -> str:
+    """Return the name under which the config's model is served."""
+    return config.push.rollout.model_name or config.pipeline.name
+
+
 def get_push_folder(config: Config) -> PushFolder:
     """Return the push folder of a config.
 
     Raises:
       InputError: The environment variable of the public key does not name a key file.
     """
-    name = config.push.rollout.model_name or config.pipeline.name
-    settings = config.push.rollout.model_copy(update={"model_name": name})
+    settings = config.push.rollout.model_copy(update={"model_name": get_model_name(config)})
     public_key = model_signature.key_file(os.environ, config.push.model_signing.public_key_env)
     return PushFolder(config.paths().pushed, settings, config.canary.apply, public_key)

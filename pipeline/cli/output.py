@@ -1,4 +1,4 @@
-"""Printing of tables and JSON, and the selection of a run, for the commands that read metadata."""
+"""Printing of tables and JSON, for the commands that read metadata."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from components.base.errors import InputError
-from components.base.names import did_you_mean
 from components.compat.tensorflow import ENVIRONMENT
-from pipeline.core.metadata.store import Run, Store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-LATEST = "latest"
 
+def make_table(*columns: str, numbers: Sequence[str] = ()) -> Table:
+    """Return an empty table without borders.
 
-def make_table(*columns: str) -> Table:
-    """Return an empty table without borders that has these column headers."""
+    Args:
+      columns: Headers of the first columns.
+      numbers: Headers of further columns, which are right-aligned.
+    """
     from rich.table import Table
 
     empty = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         empty.add_column(column)
+    for column in numbers:
+        empty.add_column(column, justify="right")
     return empty
 
 
@@ -66,30 +68,3 @@ def suppress_native_stderr() -> Iterator[None]:
 def print_json(value: object) -> None:
     """Print a JSON object on one line."""
     sys.stdout.write(json.dumps(value) + "\n")
-
-
-def find_run(store: Store, pipeline: str | None, reference: str) -> Run:
-    """Return the run that a user refers to.
-
-    Args:
-      store: The store to search.
-      pipeline: Name of the pipeline whose runs are searched. If None, the runs of all pipelines are.
-      reference: The ID of the run, a prefix of the ID, or `latest`.
-
-    Raises:
-      InputError: No run matches, or the prefix matches several runs.
-    """
-    runs = store.runs(pipeline, 1) if reference == LATEST else store.runs_like(reference, pipeline)
-    exact = [run for run in runs if run.name == reference]
-    if len(exact or runs) == 1:
-        return (exact or runs)[0]
-    if runs:
-        raise InputError(
-            f"the ids of several runs begin with {reference!r}: {', '.join(run.name for run in runs[:5])}",
-            "write more characters of the id",
-        )
-    newest = [run.name for run in store.runs(pipeline, 20)]
-    raise InputError(
-        f"there is no run {reference!r}{did_you_mean(reference, newest) if newest else ''}",
-        f"the newest is {newest[0]}; `python runner.py runs` lists them" if newest else "run the pipeline first",
-    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.cli.options import add_config, add_engine, load_config
-from pipeline.cli.output import print_json, suppress_native_stderr
+from pipeline.cli.output import make_table, print_json, show, suppress_native_stderr
 
 if TYPE_CHECKING:
     from components.models.table_sizes import TableSize
@@ -91,26 +91,14 @@ def _list_tables(config: Config) -> list[TableSize]:
 
 
 def _show_nodes(planned: list[PlannedNode], engine: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("node", "will", "on", "why", "reads"):
-        table.add_column(name)
+    table = make_table("node", "will", "on", "why", "reads")
     for node in planned:
         table.add_row(node.id, node.will, f"Beam, {engine}" if node.on_beam else "", node.why, "\n".join(node.inputs))
-    Console(highlight=False, soft_wrap=True).print(table)
+    show(table)
 
 
 def _show_tables(tables: list[TableSize], tasks: list[TaskMemory]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("feature", "table"):
-        table.add_column(name)
-    for name in ("rows", "width", "MB in training"):
-        table.add_column(name, justify="right")
+    table = make_table("feature", "table", numbers=("rows", "width", "MB in training"))
     for size in sorted(tables, key=lambda size: -size.bytes)[:_TABLES_SHOWN]:
         rows = f"{'at most ' if size.most else ''}{size.rows:,}"
         table.add_row(size.feature, size.kind, rows, str(size.width), f"{size.bytes / 1e6:,.1f}")
@@ -122,7 +110,4 @@ def _show_tables(tables: list[TableSize], tasks: list[TaskMemory]) -> None:
         else f"{task.task} {task.bytes / 1e6:,.1f}"
         for task in tasks
     )
-    console = Console(highlight=False, soft_wrap=True)
-    console.print()
-    console.print(table)
-    console.print(f"tables of ids, MB of memory: {memory}")
+    show("", table, f"tables of ids, MB of memory: {memory}")

@@ -11,7 +11,7 @@ from components.base.errors import InputError
 from components.base.files import is_remote
 from components.results import model_signature, version_manifest
 from components.results.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
-from pipeline.cli.options import add_engine, add_json, add_models, find_push_folder, get_push_folder, load_config
+from pipeline.cli import options as shared
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
@@ -58,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # The config also says how rows are read, so it is loaded with --models as well. It is not loaded for the folder of
     # a SavedModel, unless --config or --output is present.
-    add_models(parser)
-    add_engine(parser)
-    add_json(parser)
+    shared.add_models(parser)
+    shared.add_engine(parser)
+    shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -137,7 +137,7 @@ def _load_config(options: argparse.Namespace) -> Loaded | None:
         if options.set or options.models:
             raise InputError("--set and --models: expected --config as well, received none", "add --config")
         return None
-    return load_config(options)
+    return shared.load_config(options)
 
 
 def _is_folder(model: str) -> bool:
@@ -194,15 +194,9 @@ def _select_model(options: argparse.Namespace, loaded: Loaded | None) -> tuple[s
         manifest = _verify(folder, config)
         identity = {} if manifest is None else {"version": manifest.version, "digest": manifest.digest}
         return folder, folder, {"folder": folder, **identity}
-    name, _, reference = options.model.partition("@")
-    expected = config.push.rollout.model_name or config.pipeline.name
-    if name not in ("", expected):
-        raise InputError(
-            f"--model: expected {expected}, the model of {loaded.document.name}, received {name}",
-            "name the config of the model with --config, or the folder of a SavedModel",
-        )
-    push_folder = get_push_folder(config) if options.models is None else find_push_folder(options)
+    name, reference = shared.split_model_name(options.model, loaded)
+    push_folder = shared.get_push_folder(config) if options.models is None else shared.find_push_folder(options)
     number = push_folder.resolve(reference)
     manifest, folder = push_folder.verify(number), str(push_folder.find(number))
-    provenance = {"name": expected, "version": number, "digest": manifest.digest, "folder": folder}
-    return folder, f"{expected}@{number}", provenance
+    provenance = {"name": name, "version": number, "digest": manifest.digest, "folder": folder}
+    return folder, f"{name}@{number}", provenance

@@ -1,13 +1,13 @@
-"""The functions that orchestration calls after a run: one summarizes the run, the other writes its report.
+"""The functions that write reports for other use cases, which do not import the package of the report.
 
-Orchestration must not import the package inspection, so it receives the functions as arguments. It calls them in child
-processes; therefore they are module-level functions, which can be pickled, and import late.
+Orchestration receives `summarize` and `write_report` as arguments, because it must not import the package inspection.
+It calls them in child processes; therefore they are module-level functions, which can be pickled, and import late.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.orchestration.reporting import Reporting
 
@@ -40,6 +40,22 @@ def write_report(store: Store, logs: Path, run: str) -> Path | None:
     file = write.report_path(logs, run)
     write.write_report(store, logs, recorded, file)
     return file
+
+
+def write_monitoring(file: Path, result: Any, pipeline: str) -> None:
+    """Write a page with the report's section on served requests, for `--html` of the verb `monitor`.
+
+    Args:
+      file: The page.
+      result: The result of the verb, a components.monitor.result.Monitoring.
+      pipeline: Name of the pipeline.
+
+    Raises:
+      MachineError: The file cannot be written.
+    """
+    from pipeline.inspection.report import run_page, write
+
+    write.write_text(file, run_page.render_monitoring(result, pipeline), "--html")
 
 
 REPORTING = Reporting(summarize, write_report)

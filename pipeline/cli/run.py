@@ -41,7 +41,8 @@ def write_for_orchestrator(orchestrator: str, options: argparse.Namespace) -> in
       MachineError: A program or service that --submit needs is missing or does not answer.
     """
     path, options.output = options.output, None
-    write, output = _WRITERS.get(orchestrator) or (functools.partial(_write_added, orchestrator), "PATH")
+    added = functools.partial(_write_added, orchestrator)
+    write, output, _ = _ORCHESTRATORS.get(orchestrator, (added, "PATH", ""))
     if path is None:
         raise InputError(f"--{orchestrator}: expected --output, received none", f"add --output {output}")
     if options.local or options.resume or options.from_nodes or options.to_nodes or options.json:
@@ -127,12 +128,14 @@ def _write_added(name: str, path: Path, options: argparse.Namespace) -> int:
     return 0
 
 
-_WRITERS: dict[str, tuple[Callable[[Path, argparse.Namespace], int], str]] = {
-    "airflow": (_write_airflow, "DAGS, the folder that Airflow reads"),
-    "kubeflow": (_write_kubeflow, "FILE.yaml"),
-    "vertex": (_write_vertex, "FILE.yaml"),
-}
-"""Orchestrator → the function that writes the pipeline for it, and the expected value of --output for messages."""
+_ORCHESTRATORS: dict[str, tuple[Callable[[Path, argparse.Namespace], int], str, str]] = {
+    "airflow": (
+        _write_airflow, "DAGS, the folder that Airflow reads", "write a DAG for Airflow 3 into the folder --output"
+    ),
+    "kubeflow": (_write_kubeflow, "FILE.yaml", "write a pipeline for Kubeflow into --output FILE.yaml"),
+    "vertex": (_write_vertex, "FILE.yaml", "write a spec for Vertex AI Pipelines into --output FILE.yaml"),
+}  # fmt: skip
+"""Orchestrator → the function that writes the pipeline for it, the value of --output for messages, and the help."""
 
 
 def _make_arguments(config: Path, options: argparse.Namespace) -> tuple[str, ...]:
@@ -148,7 +151,6 @@ def _get_path_in_image(config: str) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-ORCHESTRATORS = ("airflow", "kubeflow", "vertex")
 HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
 EXAMPLE = "python runner.py run --config configs/mine.yaml --set training.steps=200"
 
@@ -157,26 +159,12 @@ def add_arguments(parser: Arguments) -> None:
     parser.add_argument("--local", action="store_true", help="run on this machine (the default)")
     # --output is a folder for Airflow, but a file for the other orchestrators.
     orchestrators = parser.add_mutually_exclusive_group()
-    orchestrators.add_argument(
-        "--airflow", action="store_true", help="do not run; write a DAG for Airflow 3 into the folder --output"
-    )
-    orchestrators.add_argument(
-        "--kubeflow",
-        action="store_true",
-        help="do not run; write a pipeline for Kubeflow into --output FILE.yaml",
-    )
-    orchestrators.add_argument(
-        "--vertex",
-        action="store_true",
-        help="do not run; write a spec for Vertex AI Pipelines into --output FILE.yaml",
-    )
+    texts = {name: text for name, (_, _, text) in _ORCHESTRATORS.items()}
     for name in addons.ORCHESTRATORS:
         package = describe_origin(addons.ORCHESTRATORS, name)
-        orchestrators.add_argument(
-            f"--{name}",
-            action="store_true",
-            help=f"do not run; write files for {name} into --output; added by {package}",
-        )
+        texts[name] = f"write files for {name} into --output; added by {package}"
+    for name, text in texts.items():
+        orchestrators.add_argument(f"--{name}", action="store_true", help=f"do not run; {text}")
     parser.add_argument(
         "--submit",
         action="store_true",
@@ -214,7 +202,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       PipelineError: The run cannot start. With --json the error is printed as a failed run instead.
     """
-    for orchestrator in (*ORCHESTRATORS, *addons.ORCHESTRATORS):
+    for orchestrator in (*_ORCHESTRATORS, *addons.ORCHESTRATORS):
         if getattr(options, orchestrator.replace("-", "_")):
             return write_for_orchestrator(orchestrator, options)
     if options.submit:

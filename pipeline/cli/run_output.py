@@ -18,6 +18,7 @@ from components.base.errors import PipelineError
 from components.base.node import ResultTable
 from components.evaluator.verdict import SliceMetrics
 from components.tuner import trial_values
+from pipeline.cli.output import make_table
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
@@ -159,7 +160,7 @@ def _format_node(node: NodeRecord) -> str:
 
 
 def _make_node_table(record: RunRecord) -> Group:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = make_table()
     table.add_column("node", min_width=18)
     table.add_column("state", min_width=8)
     for name in ("seconds", "CPU-s", "peak MB", "rows"):
@@ -214,12 +215,9 @@ def make_metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], consta
       constant: Metric → value of the best constant prediction, which is shown below the slice of all rows; empty to
         omit that row.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
     labels = list(group_by_label(names))
     label = labels[0] if len(labels) == 1 else ""
-    table.add_column(label or "slice")
-    for name in ("rows", *(name.removeprefix(f"{label}/") for name in names)):
-        table.add_column(name, justify="right")
+    table = make_table(label or "slice", numbers=("rows", *(name.removeprefix(f"{label}/") for name in names)))
     for row in rows[: 1 + _SLICES_SHOWN]:
         figures = [_format_number(row.metrics.get(name)) for name in names]
         table.add_row(format_slice_name(row.slice), f"{row.rows:,}", *figures)
@@ -241,11 +239,7 @@ def make_checks_table(rows: Sequence[CheckRow]) -> Table:
     Args:
       rows: The checks of the gate, with failed checks first.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("check", "slice", "expected"):
-        table.add_column(name)
-    for name in ("value", "baseline"):
-        table.add_column(name, justify="right")
+    table = make_table("check", "slice", "expected", numbers=("value", "baseline"))
     table.add_column("")
     shown_count = sum(row.outcome == "fail" for row in rows) + _CHECKS_SHOWN
     for row in rows[:shown_count]:
@@ -258,9 +252,8 @@ def make_checks_table(rows: Sequence[CheckRow]) -> Table:
 
 def render_result(result: ResultTable) -> Group:
     """Return the table of a node's result, with its notes below."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, name in enumerate(result.header, 1):
-        table.add_column(name, justify="right" if 1 < number < len(result.header) else "left")
+    table = make_table(*result.header[:1], numbers=result.header[1:-1])
+    table.add_column(*result.header[-1:])
     for *cells, outcome in result.rows:
         table.add_row(*cells, Text(outcome, style="green" if outcome == "pass" else "bold red"))
     return Group(*([table] if result.rows else []), *(f"  - {note}" for note in result.notes))

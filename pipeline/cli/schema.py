@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from pipeline.authoring.config import Config
+from pipeline.authoring.config.root import make_json_schema
 
 HELP = "Write the JSON Schema of the config. An editor uses the schema file that the first line of a config names."
 EXAMPLE = "python runner.py schema > schema/config.json"
@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    json.dump(Config.model_json_schema(), sys.stdout, indent=2)
+    schema, errors = make_json_schema()
+    for error in errors:
+        sys.stderr.write(f"warning: {error.headline}; {error.remedy}\n")
+    json.dump(schema, sys.stdout, indent=2)
     sys.stdout.write("\n")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import sys
 import textwrap
@@ -12,7 +11,7 @@ from typing import NoReturn
 
 from components.base.errors import InputError
 from components.base.names import did_you_mean
-from pipeline.cli.verbs import GROUPS, VERBS, list_second_words
+from pipeline.cli.verbs import GROUPS, VERBS, list_second_words, load_verb
 from pipeline.core import addons
 from pipeline.core.text import print_error
 
@@ -50,7 +49,7 @@ def print_overview() -> None:
     )
     parser.add_argument("--version", action="store_true", help="print the versions of this project and of TFX")
     options = parser.add_argument_group("options of run, also without the verb")
-    importlib.import_module(VERBS["run"].module).add_arguments(options)
+    load_verb("run").add_arguments(options)
     parser.print_help()
 
 

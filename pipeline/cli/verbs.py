@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 from components.base.errors import InputError
+from components.compat.pydantic import without_plugins
 from pipeline.core import addons
 
 
@@ -36,77 +39,62 @@ class Group(NamedTuple):
     default: str | None = None
 
 
-_PIPELINE, _MODEL, _MACHINE = "pipeline", "model", "machine"
+_TEXTS = {
+    "pipeline": {
+        "run": "run the pipeline; `--local` alone means `run --local`",
+        "init": "write a first config and a schema from the data",
+        "validate": "check a config, and its columns against the data",
+        "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
+        "due": "print whether a scheduled run is due",
+    },
+    "model": {
+        "serve": "serve the pushed model on this machine",
+        "predict": "predict the rows of files with a pushed version, or with any SavedModel",
+        "explain": "print what a model's predictions depend on, in all rows or in a single one",
+        "monitor": "compare served requests with the rows that the version was trained on",
+    },
+    "machine": {
+        "doctor": "check this machine: what is wrong, and how to fix it",
+        "schema": "write the JSON Schema of the config, for editors",
+    },
+    "runs": {
+        "runs list": "list the runs: state, duration, span, verdict, metrics, pushed version",
+        "runs show": "show a run, node by node",
+        "runs compare": "compare two runs: config, schema, data, metrics, model",
+        "runs diff-data": "compare the data of two runs, column by column",
+        "runs report": "write a page on a run, and a model card",
+        "runs site": "write a page on all runs, with links to their reports",
+        "runs serve": "serve the same pages on this machine, also for unfinished runs",
+        "runs why-not-cached": "explain why a node ran instead of reusing cached outputs",
+    },
+    "models": {
+        "models list": "list the pushed versions and their stages",
+        "models promote": "make a version the stable one",
+        "models canary": "give a version a share of the traffic",
+        "models rollout": "give a version growing shares of the traffic while it is no worse than the stable one",
+        "models rollback": "return to the version that was stable before",
+        "models verify": "verify pushed versions against their manifests",
+    },
+    "store": {
+        "store artifacts": "list the artifacts of the runs",
+        "store lineage": "show what an artifact was made from, and what was made from it",
+        "store export": "write the whole metadata store as JSON Lines or OpenLineage events, or runs to MLflow",
+        "store export-examples": "write examples as TFRecords, for stock TFX",
+        "store gc": "list artifacts that no kept run and no pushed version needs, and remove them",
+        "store migrate": "migrate a metadata store to the schema of this release",
+    },
+    "node": {
+        "node compile": "write the compiled pipeline, for `node run`",
+        "node run": "run one node of a compiled pipeline, as orchestrators do",
+        "node worker-pool": "run Beam's Python workers for Flink, Spark or another engine on this machine",
+    },
+}
+"""Group → the words of a verb → one line for the overview."""
 
 VERBS = {
-    "run": Verb("pipeline.cli.run", "run the pipeline; `--local` alone means `run --local`", _PIPELINE),
-    "init": Verb("pipeline.cli.init", "write a first config and a schema from the data", _PIPELINE),
-    "validate": Verb("pipeline.cli.validate", "check a config, and its columns against the data", _PIPELINE),
-    "plan": Verb(
-        "pipeline.cli.plan", "show the nodes of a run, their inputs, the engine, and what is cached", _PIPELINE
-    ),
-    "due": Verb("pipeline.cli.due", "print whether a scheduled run is due", _PIPELINE),
-    "serve": Verb("pipeline.cli.serve", "serve the pushed model on this machine", _MODEL),
-    "predict": Verb(
-        "pipeline.cli.predict", "predict the rows of files with a pushed version, or with any SavedModel", _MODEL
-    ),
-    "explain": Verb(
-        "pipeline.cli.explain", "print what a model's predictions depend on, in all rows or in a single one", _MODEL
-    ),
-    "monitor": Verb(
-        "pipeline.cli.monitor", "compare served requests with the rows that the version was trained on", _MODEL
-    ),
-    "doctor": Verb("pipeline.cli.doctor", "check this machine: what is wrong, and how to fix it", _MACHINE),
-    "schema": Verb("pipeline.cli.schema", "write the JSON Schema of the config, for editors", _MACHINE),
-    "runs list": Verb(
-        "pipeline.cli.runs.list", "list the runs: state, duration, span, verdict, metrics, pushed version", "runs"
-    ),
-    "runs show": Verb("pipeline.cli.runs.show", "show a run, node by node", "runs"),
-    "runs compare": Verb("pipeline.cli.runs.compare", "compare two runs: config, schema, data, metrics, model", "runs"),
-    "runs diff-data": Verb("pipeline.cli.runs.diff_data", "compare the data of two runs, column by column", "runs"),
-    "runs report": Verb("pipeline.cli.runs.report", "write a page on a run, and a model card", "runs"),
-    "runs site": Verb("pipeline.cli.runs.site", "write a page on all runs, with links to their reports", "runs"),
-    "runs serve": Verb(
-        "pipeline.cli.runs.serve", "serve the same pages on this machine, also for unfinished runs", "runs"
-    ),
-    "runs why-not-cached": Verb(
-        "pipeline.cli.runs.why_not_cached", "explain why a node ran instead of reusing cached outputs", "runs"
-    ),
-    "models list": Verb("pipeline.cli.models.list", "list the pushed versions and their stages", "models"),
-    "models promote": Verb("pipeline.cli.models.promote", "make a version the stable one", "models"),
-    "models canary": Verb("pipeline.cli.models.canary", "give a version a share of the traffic", "models"),
-    "models rollout": Verb(
-        "pipeline.cli.models.rollout",
-        "give a version growing shares of the traffic while it is no worse than the stable one",
-        "models",
-    ),
-    "models rollback": Verb("pipeline.cli.models.rollback", "return to the version that was stable before", "models"),
-    "models verify": Verb("pipeline.cli.models.verify", "verify pushed versions against their manifests", "models"),
-    "store artifacts": Verb("pipeline.cli.store.artifacts", "list the artifacts of the runs", "store"),
-    "store lineage": Verb(
-        "pipeline.cli.store.lineage", "show what an artifact was made from, and what was made from it", "store"
-    ),
-    "store export": Verb(
-        "pipeline.cli.store.export",
-        "write the whole metadata store as JSON Lines or OpenLineage events, or runs to MLflow",
-        "store",
-    ),
-    "store export-examples": Verb(
-        "pipeline.cli.store.export_examples", "write examples as TFRecords, for stock TFX", "store"
-    ),
-    "store gc": Verb(
-        "pipeline.cli.store.gc", "list artifacts that no kept run and no pushed version needs, and remove them", "store"
-    ),
-    "store migrate": Verb(
-        "pipeline.cli.store.migrate", "migrate a metadata store to the schema of this release", "store"
-    ),
-    "node compile": Verb("pipeline.cli.node.compile", "write the compiled pipeline, for `node run`", "node"),
-    "node run": Verb("pipeline.cli.node.run", "run one node of a compiled pipeline, as orchestrators do", "node"),
-    "node worker-pool": Verb(
-        "pipeline.cli.node.worker_pool",
-        "run Beam's Python workers for Flink, Spark or another engine on this machine",
-        "node",
-    ),
+    name: Verb(f"pipeline.cli.{name.replace(' ', '.').replace('-', '_')}", text, group)
+    for group, verbs in _TEXTS.items()
+    for name, text in verbs.items()
 }
 """The words of a verb → its module, description and group."""
 
@@ -155,6 +143,21 @@ def find_verb(words: Sequence[str]) -> tuple[str, list[str]]:
         if first in VERBS or first in GROUPS:
             return first, rest
     raise InputError(f"unknown verb {first!r}{_suggest(first, rest)}", "see python runner.py help")
+
+
+def load_verb(name: str) -> ModuleType:
+    """Import the module of a verb.
+
+    Args:
+      name: A key of VERBS or of `addons.VERBS`.
+
+    Raises:
+      InputError: The package that adds the verb cannot be loaded.
+    """
+    if name not in VERBS:
+        return addons.VERBS[name]
+    with without_plugins():
+        return importlib.import_module(VERBS[name].module)
 
 
 def _suggest(typed: str, rest: Sequence[str]) -> str:

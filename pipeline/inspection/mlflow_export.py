@@ -17,8 +17,7 @@ from components.base.errors import MachineError, first_line
 from pipeline.core.metadata.store import Store
 from pipeline.core.run_record import RUNNING
 from pipeline.core.text import flatten_json
-from pipeline.inspection import run_history, run_summary
-from pipeline.inspection.report import training_curves
+from pipeline.inspection import run_history, run_summary, training_curves
 from pipeline.inspection.run_history import RunListEntry
 
 _STATUS = {"done": RunStatus.FINISHED, "rejected": RunStatus.FINISHED, "interrupted": RunStatus.KILLED}

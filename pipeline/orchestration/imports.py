@@ -12,14 +12,7 @@ from components.compat.jsonschema import import_jsonschema
 from components.compat.tensorflow import set_environment
 from pipeline.core.nodes import NODES
 
-_PLANS = ("data_gate", "edge", "evaluator", "features", "monitor", "predictor", "pusher", "trainer", "tuner")
 MODULES = (
-    # All config sections come first. A section reads the docstrings of its fields from its source file and searches
-    # all imported modules for it, which takes a second once TensorFlow's modules are imported.
-    "pipeline.authoring.config.root",
-    "components.pusher.serving_state",
-    "components.results.request_schema",
-    *(f"components.{component}.plan" for component in _PLANS),
     "tensorflow",
     "tf_keras",
     "apache_beam",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from command import SUPPORT
@@ -105,6 +106,23 @@ def test_operation_metric_and_model_compute(used: dict[str, Any]) -> None:
     assert used["feature"] == pytest.approx([0.5, 2, -3, 0], abs=1e-6)
     assert used["bias"] == pytest.approx((0.5 - 0.25 - 1) / 3, abs=1e-12)
     assert used["output_shape"] == [None, 1]
+
+
+def test_json_schema_contains_the_entries(python: str, project: Path) -> None:
+    ended = command(python, project, "schema")
+    assert ended.returncode == 0, ended.stderr
+    assert "warning: operations.not_an_op, which broken-addon 2.0 adds: expected" in ended.stderr
+    validator = jsonschema.Draft202012Validator(json.loads(ended.stdout))
+    validator.validate(CONFIG)
+    assert not validator.is_valid(CONFIG | {"size": {"max_mb": "large"}})
+    assert not validator.is_valid(CONFIG | {"features": {"columns": {"minutes": {"sqrt": {"bins": 3}}}}})
+    definitions = validator.schema["$defs"]
+    assert {"auc", "bias"} <= set(definitions["EvaluationConfig"]["properties"]["metrics"]["items"]["examples"])
+
+
+@pytest.mark.parametrize(("verb", "names"), [("init", ",resnet}"), ("run", "portable, threads")])
+def test_help_lists_the_names(python: str, project: Path, verb: str, names: str) -> None:
+    assert names in " ".join(command(python, project, verb, "--help").stdout.split())
 
 
 def test_verb_and_orchestrator_are_commands(python: str, project: Path) -> None:

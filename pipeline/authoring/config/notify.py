@@ -29,7 +29,7 @@ def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
-Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Command = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
 """A program and its arguments, as a list or as a text in shell syntax."""
 
 

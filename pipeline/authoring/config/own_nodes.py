@@ -7,19 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from components.base.config_section import Problem, Section
+from components.base.config_section import Problem, Section, Texts
 from components.base.names import ImportPath, did_you_mean
 from components.base.node import Node
 
-
-def _to_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_to_list)]
-"""One name, or a list of names."""
 Output = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*\.[A-Za-z_]\w*$")]
 """Output of a node, written `Node.output`."""
 
@@ -39,9 +32,9 @@ class OwnNodeConfig(Section):
     """Input → output of another node, written Node.output, as in `model: Trainer.model`."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Parameter → value. Values are part of the cache key and must not be secrets."""
-    after: Names = ()
+    after: Texts = ()
     """Nodes that must finish before this node starts, in addition to the nodes whose outputs it reads."""
-    before: Names = ()
+    before: Texts = ()
     """Nodes that start only after this node has finished. With `before: Pusher`, the model is not pushed if this node
     fails."""
 

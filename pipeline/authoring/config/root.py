@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 from pydantic import Field, create_model
 
 from components.base.config_section import Section
+from components.base.errors import InputError
 from components.base.files import is_remote
 from components.base.node import Node, OptionalNode
 from components.data_gate.config import SchemaConfig, ValidationConfig
 from components.evaluator.config import EvaluationConfig
-from components.features.config import FeaturesConfig
+from components.features.config import OPS, FeaturesConfig
 from components.features.image_ops import Image
 from components.ingest.config import DataConfig, SpansConfig, SplitConfig
 from components.models.config import ModelConfig
@@ -148,6 +149,20 @@ def extend_config(keys: Iterable[str]) -> type[Config]:
     added = {name: NODES[name] for name in (NODES.added if unknown else ())}
     nodes = {name: node for name, node in added.items() if isinstance(node, OptionalNode) and node.section in unknown}
     return _extend(tuple(nodes)) if nodes else Config
+
+
+def make_json_schema() -> tuple[dict[str, Any], list[InputError]]:
+    """Make the JSON Schema of the config, with the sections, operations and names that installed packages add.
+
+    Returns:
+      The schema, and the errors of the packages that cannot be loaded, whose sections and operations it lacks.
+    """
+    nodes, errors = NODES.load_added()
+    schema = _extend(tuple(nodes)).model_json_schema()
+    # `load` derives the name of the pipeline from the name of the file.
+    schema["required"].remove("pipeline")
+    del schema["$defs"]["PipelineConfig"]["required"]
+    return schema, [*errors, *OPS.load_added()[1]]
 
 
 @functools.cache

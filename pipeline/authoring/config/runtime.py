@@ -14,19 +14,15 @@ from pydantic import (
     BeforeValidator,
     Field,
     PositiveInt,
-    SerializeAsAny,
     StringConstraints,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
     field_validator,
     model_validator,
 )
 from typing_extensions import Self
 
-from components.base.config_section import Section
+from components.base.config_section import OrAddedName, Section
 from components.base.files import is_remote
-from components.base.registry import validate_name
 from components.pusher.config import Address
 from pipeline.core.addons import ENGINES
 from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location
@@ -41,18 +37,10 @@ def _not_dask(name: object) -> object:
     return name
 
 
-def _validate_engine(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
-    """Accept the built-in engines and the engines of installed packages."""
-    return validate_name(value, validate_built_in, ENGINES, ENGINES.built_in)
-
-
 Columnar = Literal["StatisticsGen", "Transform", "Evaluator"]
 """Nodes for which this project has a columnar executor as an alternative to TFX's executor."""
 Engine = Annotated[
-    Literal["direct", "dataflow", "flink", "spark", "portable"],
-    WrapValidator(_validate_engine),
-    BeforeValidator(_not_dask),
-    SerializeAsAny(),
+    Literal["direct", "dataflow", "flink", "spark", "portable"], OrAddedName(ENGINES), BeforeValidator(_not_dask)
 ]
 """Engines on which Beam runs. Installed packages add engines to the entry point group `tfx_pipeline.engines`."""
 _NEEDED = {

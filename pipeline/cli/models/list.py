@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 
 from pipeline.cli.options import add_models, find_push_folder
-from pipeline.cli.output import print_json
+from pipeline.cli.output import make_table, print_json, show
 from pipeline.registry import versions
 
 HELP = "List the pushed versions, newest first: stage, run, metrics, size, digest."
@@ -34,10 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(rows: list[versions.VersionListEntry]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("version", "stage", "pushed", "run", "metrics", "size", "digest", "manifest", box=None)
+    table = make_table("version", "stage", "pushed", "run", "metrics", "size", "digest", "manifest")
     for row in rows:
         table.add_row(
             str(row.version),
@@ -49,9 +46,4 @@ def _show(rows: list[versions.VersionListEntry]) -> None:
             (row.digest or "")[:12],
             row.manifest,
         )
-    # Without a terminal, rich assumes 80 columns. The whole table fits into 200.
-    console = Console() if sys.stdout.isatty() else Console(width=200)
-    console.print(table, highlight=False, markup=False)
-    for row in rows:
-        if row.problem:
-            console.print(row.problem, highlight=False, markup=False, soft_wrap=True)
+    show(table, *(row.problem for row in rows if row.problem))

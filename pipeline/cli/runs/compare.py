@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, make_table, print_json, show, suppress_native_stderr
+from pipeline.cli.output import make_table, print_json, show, suppress_native_stderr
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import format_change, format_slice_name
 
@@ -17,9 +17,7 @@ _MISSING = "not available in both runs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", help="the first run: its id, or the beginning of its id")
-    parser.add_argument("now", nargs="?", default=LATEST, help="the second run (default: the latest)")
-    shared.add_store(parser)
+    shared.add_two_runs(parser)
     parser.add_argument(
         "--all", action="store_true", help=f"print all lines, not only the first {_LINES_SHOWN} of a table"
     )
@@ -29,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.comparison import compare
 
-    opened = shared.open_store(options)
-    runs = [find_run(opened.store, opened.pipeline, name) for name in (options.before, options.now)]
+    opened, runs = shared.open_runs(options, options.before, options.now)
     with suppress_native_stderr():
         comparison = compare(opened.store, opened.logs, *runs)
     if options.json:

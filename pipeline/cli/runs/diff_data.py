@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
+from pipeline.cli.output import make_table, print_json, show
 from pipeline.core.text import plain
 
 HELP = "Compare the data of two runs, column by column, the largest change first."
@@ -16,9 +16,7 @@ _FIGURES = ("type", "missing", "mean", "deviation", "least", "median", "greatest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", help="the first run: its id, or the beginning of its id")
-    parser.add_argument("now", nargs="?", default=LATEST, help="the second run (default: the latest)")
-    shared.add_store(parser)
+    shared.add_two_runs(parser)
     parser.add_argument("--split", default="train", help="the split to compare (default: train)")
     shared.add_json(parser)
 
@@ -26,16 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection import column_statistics
 
-    opened = shared.open_store(options)
-    runs = [find_run(opened.store, opened.pipeline, name).name for name in (options.before, options.now)]
+    opened, runs = shared.open_runs(options, options.before, options.now)
     changes = column_statistics.changes(
-        *(column_statistics.columns(opened.store, name, options.split) for name in runs)
+        *(column_statistics.columns(opened.store, run.name, options.split) for run in runs)
     )
     if options.json:
-        head = {"before": runs[0], "now": runs[1], "split": options.split}
+        head = {"before": runs[0].name, "now": runs[1].name, "split": options.split}
         print_json({**head, "columns": [asdict(column) for column in changes]})
         return 0
-    show(f"{plain(options.split)}; before: {plain(runs[0])}; now: {plain(runs[1])}")
+    show(f"{plain(options.split)}; before: {plain(runs[0].name)}; now: {plain(runs[1].name)}")
     rows = make_table("column", "distance", *_FIGURES)
     for column in changes:
         distance = "" if column.distance is None else f"{column.distance:.4f}"

@@ -7,7 +7,7 @@ import sys
 
 from pipeline.cli import options as shared
 from pipeline.cli.local_paths import parse_local_file
-from pipeline.cli.output import LATEST, find_run, suppress_native_stderr
+from pipeline.cli.output import suppress_native_stderr
 from pipeline.core.text import display_path
 
 HELP = (
@@ -18,8 +18,7 @@ EXAMPLE = "python runner.py runs report latest --model-card"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
-    shared.add_store(parser)
+    shared.add_run(parser)
     parser.add_argument(
         "--into", metavar="FILE", type=parse_local_file, help="the page (default: report.html in the run's logs)"
     )
@@ -31,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.report import write
 
-    opened = shared.open_store(options)
-    selected = find_run(opened.store, opened.pipeline, options.run)
+    opened, [selected] = shared.open_runs(options, options.run)
     file = options.into or write.report_path(opened.logs, selected.name)
     with suppress_native_stderr():
         files = write.write_report(opened.store, opened.logs, selected, file, options.model_card)

@@ -8,7 +8,7 @@ from typing import Any
 from components.base.errors import InputError
 from components.base.names import did_you_mean
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
+from pipeline.cli.output import make_table, print_json, show
 from pipeline.cli.run_output import render_result
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.text import format_duration, format_time, plain
@@ -18,17 +18,15 @@ EXAMPLE = "python runner.py runs show latest --node Trainer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
+    shared.add_run(parser)
     parser.add_argument("--node", metavar="NODE", help="only this node, with its parameters and attempts")
-    shared.add_store(parser)
     shared.add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection import run_history, run_summary
 
-    opened = shared.open_store(options)
-    selected = find_run(opened.store, opened.pipeline, options.run)
+    opened, [selected] = shared.open_runs(options, options.run)
     description = run_history.describe_run(opened.store, opened.logs, selected)
     nodes = description["nodes"]
     results = run_summary.read_results(opened.store, selected.name)

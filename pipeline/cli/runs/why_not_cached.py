@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
+from pipeline.cli.output import make_table, print_json, show
 from pipeline.core.text import plain
 
 HELP = "Show why a node was executed and not cached: the inputs and parameters that have changed."
@@ -15,7 +15,7 @@ EXAMPLE = "python runner.py runs why-not-cached Trainer"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", help="the node")
-    parser.add_argument("--run", metavar="RUN", default=LATEST, help="the run (default: the latest)")
+    parser.add_argument("--run", metavar="RUN", default=shared.LATEST, help="the run (default: the latest)")
     shared.add_store(parser)
     shared.add_json(parser)
 
@@ -23,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.cache_reasons import why_not_cached
 
-    opened = shared.open_store(options)
-    selected = find_run(opened.store, opened.pipeline, options.run)
+    opened, [selected] = shared.open_runs(options, options.run)
     reason = why_not_cached(opened.store, selected, options.node)
     if options.json:
         print_json(asdict(reason))

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from components.base.errors import InputError
 from components.base.names import did_you_mean
 from pipeline.cli import options as shared
-from pipeline.cli.output import find_run, make_table, print_json, show
+from pipeline.cli.output import make_table, print_json, show
 from pipeline.core.text import format_time, plain
 
 HELP = "List artifacts, newest first: type, state, the node and run that produced it, and its folder."
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.run is None:
         artifacts = opened.store.newest_artifacts(options.type, limit)
     else:
-        run_artifacts = opened.store.artifacts(find_run(opened.store, opened.pipeline, options.run).name, options.type)
+        run_artifacts = opened.store.artifacts(opened.find_run(options.run).name, options.type)
         artifacts = run_artifacts[::-1][: None if limit < 0 else limit]
     makers = opened.store.makers(artifact.id for artifact in artifacts)
     executions = {execution.id: execution for execution in opened.store.executions_by_id(makers.values())}

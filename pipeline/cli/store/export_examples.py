@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from components.base.errors import InputError
 from components.base.files import is_remote
 from pipeline.cli import options as shared
-from pipeline.cli.output import find_run, show, suppress_native_stderr
+from pipeline.cli.output import show, suppress_native_stderr
 
 if TYPE_CHECKING:
     from pipeline.core.metadata.store import Artifact
@@ -75,7 +75,7 @@ def _find_examples(selection: shared.StoreSelection, reference: str) -> Artifact
     else:
         artifacts = selection.store.artifacts_at(reference.rstrip("/"))
     if not artifacts and not name.isdecimal():
-        artifacts = selection.store.artifacts(find_run(selection.store, selection.pipeline, reference).name, _EXAMPLES)
+        artifacts = selection.store.artifacts(selection.find_run(reference).name, _EXAMPLES)
     if not artifacts or artifacts[0].type != _EXAMPLES:
         received = artifacts[0].type if artifacts else "none"
         raise InputError(

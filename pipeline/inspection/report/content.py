@@ -23,11 +23,10 @@ from components.features.config import FeaturesConfig
 from components.results import version_manifest
 from pipeline.core.metadata.store import Artifact, Run, Store
 from pipeline.core.records import RunSummary
-from pipeline.inspection import column_statistics, lineage, run_history, run_summary
+from pipeline.inspection import column_statistics, lineage, run_history, run_summary, training_curves
 from pipeline.inspection.column_statistics import Column, ColumnChange
 from pipeline.inspection.lineage import Lineage
-from pipeline.inspection.report import training_curves
-from pipeline.inspection.report.training_curves import Point
+from pipeline.inspection.training_curves import Point
 
 T = TypeVar("T")
 

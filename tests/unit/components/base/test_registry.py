@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,11 @@ from components.base.registry import Registry, describe_origin
 
 @pytest.fixture(autouse=True)
 def _forget_packages() -> Iterator[None]:
-    registry._find_added.cache_clear()
+    for cached in (registry._find_added, registry._read_entry_points):
+        cached.cache_clear()
     yield
-    registry._find_added.cache_clear()
+    for cached in (registry._find_added, registry._read_entry_points):
+        cached.cache_clear()
 
 
 def install(folder: Path, name: str, entries: str) -> None:
@@ -35,7 +37,7 @@ def make_registry() -> Registry[object]:
 
 
 def test_built_in_entries_do_not_need_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", None)
+    monkeypatch.setattr(registry, "distributions", None)
     readers = make_registry()
     assert readers["dumps"] is json.dumps
     assert readers["three"] == 3
@@ -70,6 +72,21 @@ def test_name_that_is_defined_twice_is_rejected(tmp_path: Path, monkeypatch: pyt
         list(make_registry())
     assert "second 1.5" in error.value.headline
     assert owner in error.value.headline
+
+
+def test_metadata_of_the_packages_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    monkeypatch.setattr(registry, "distributions", lambda: reads.append(1) or distributions())
+    monkeypatch.syspath_prepend(tmp_path)
+    install(tmp_path, "counting", "seven = counting_module:VALUE\n[tfx_pipeline.writers]\nten = writing:TEN")
+    # A second copy of the package further down in sys.path is not used, as in imports.
+    second = tmp_path / "second"
+    second.mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(second)])
+    install(second, "counting", "eight = counting_module:VALUE")
+    assert list(make_registry()) == ["dumps", "three", "seven"]
+    assert list(Registry("writers", {}, "a number", lambda entry: True)) == ["ten"]
+    assert len(reads) == 1
 
 
 def test_entry_of_another_type_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

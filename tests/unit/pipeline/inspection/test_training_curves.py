@@ -9,7 +9,7 @@ import pytest
 from report_runs import frame, write_events
 from tensorboard.compat.proto import event_pb2
 
-from pipeline.inspection.report.training_curves import read
+from pipeline.inspection.training_curves import read
 
 
 def test_name_of_the_folder_is_the_kind_of_the_curve(tmp_path: Path):
