@@ -43,9 +43,10 @@ def rendered(page: str) -> str:
 def _sections() -> str:
     schema = Config.model_json_schema()
     parts = []
+    described = {_inner(field)[0]: name for name, field in schema["properties"].items()}
     for name, field in schema["properties"].items():
         section = schema["$defs"][_inner(field)[0]]
-        rows = _table(["field", "value", "default", "meaning"], _fields(section, schema["$defs"], ""))
+        rows = _table(["field", "value", "default", "meaning"], _fields(section, schema["$defs"], name, "", described))
         parts.append(f"### {name}\n\n{_text(section['description'])}\n\n{rows}")
     return "\n" + "\n".join(parts)
 
@@ -54,7 +55,7 @@ def _operations() -> str:
     """Return the tables of the operations, and of the options that several operations share."""
     definitions = Config.model_json_schema()["$defs"]
     options = {
-        name: [_option(*row) for row in _fields(definitions[op.__name__], definitions, "")]
+        name: [_option(*row) for row in _fields(definitions[op.__name__], definitions, name, "", {})]
         for name, op in OPS.built_in.items()
     }
     counts = Counter(option for each in options.values() for option in each)
@@ -97,8 +98,19 @@ _FILLED_IN = {"PipelineConfig": "the file's name"}
 """Sections whose required field `pipeline.authoring.config` fills in."""
 
 
-def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[str]]:
-    """Yield a row for every field of a section, and of the sections inside it."""
+def _fields(
+    section: Schema, definitions: Schema, root: str, prefix: str, described: dict[str, str]
+) -> Iterator[list[str]]:
+    """Yield a row for every field of a section, and of the sections inside it.
+
+    Args:
+      section: Schema of the section.
+      definitions: Schemas of all sections, by the name of their class.
+      root: Name of the top-level section.
+      prefix: Path of the section below `root`, with a dot at the end.
+      described: Paths of the sections that have a table, by the name of their class. A section of a class that is in it
+        refers to that table. Sections inside are added.
+    """
     for name, field in section.get("properties", {}).items():
         if name == "op":
             # An operation is called by its name, or stands where there is but one.
@@ -107,10 +119,14 @@ def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[
         default = f"`{_yaml(field['default'])}`" if field.get("default") is not None else "none"
         required = name in section.get("required", ())
         shown = _FILLED_IN.get(_text(section["title"]), _REQUIRED) if required else default
-        yield [f"`{path}`", _value(field, definitions), shown, _text(field.get("description", ""))]
         inner, step = _inner(field)
-        if inner:
-            yield from _fields(definitions[inner], definitions, f"{path}{step}.")
+        meaning = _text(field.get("description", ""))
+        if inner in described:
+            meaning = f"{meaning} The section has the fields of `{described[inner]}`."
+        yield [f"`{path}`", _value(field, definitions), shown, meaning]
+        if inner and inner not in described:
+            described[inner] = f"{root}.{path}{step}"
+            yield from _fields(definitions[inner], definitions, root, f"{path}{step}.", described)
 
 
 def _inner(field: Schema) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _DOTTED = re.compile(r"(?<![\w./-])(?:pipeline|components)(?:\.[a-z_]\w*)+")
 # Names that are not modules: attributes of configs, messages and SQL tables, and files of a run. The last alternatives
-# are modules that docs/how-to/extending.md adds.
+# are modules that docs/how-to/extending.md and adding-a-node.md add.
 _FIELDS = re.compile(
     r"pipeline\.(name|log|pb|yaml|json|html|svg|png|py|Pipeline|pipeline_info|nodes|id|type_id)\b|components\.(size_gate|models\.residual)\b"
 )

@@ -1,4 +1,4 @@
-"""Tests that a pipeline with the code of docs/how-to/extending.md runs, in a copy of the project."""
+"""Tests that a pipeline with the code of extending.md and adding-a-node.md runs, in a copy of the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import doc_pages
 import pytest
 import yaml
 
-PAGE = doc_pages.ROOT / "docs" / "how-to" / "extending.md"
+PAGES = [doc_pages.ROOT / "docs" / "how-to" / name for name in ("extending.md", "adding-a-node.md")]
 CONFIG = {
     "data": {"path": "customers.csv", "label": "churned"},
     "features": {"columns": {"age": "z_score", "minutes": "sqrt", "plan": "vocab"}},
@@ -40,17 +40,17 @@ def apply(difference: str, project: Path) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create a copy of the project with all additions of the page, and with a table and a config that use them."""
+    """Create a copy of the project with all additions of the pages, and with a table and a config that use them."""
     folder = tmp_path_factory.mktemp("extended")
     for name in ("components", "pipeline"):
         shutil.copytree(doc_pages.ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(doc_pages.ROOT / "runner.py", folder)
-    for text in doc_pages.blocks(PAGE, "python"):
+    for text in (block for page in PAGES for block in doc_pages.blocks(page, "python")):
         name, _, content = text.partition("\n")
         file = folder / name.removeprefix("# ")
         file.parent.mkdir(exist_ok=True)
         file.write_text(content, encoding="utf-8")
-    for text in doc_pages.blocks(PAGE, "diff"):
+    for text in (block for page in PAGES for block in doc_pages.blocks(page, "diff")):
         apply(text, folder)
     doc_pages.write_customers(folder, 1)
     shutil.move(folder / "data" / "customers" / "1" / "customers.csv", folder)

@@ -33,6 +33,7 @@ OWN_CODE = doc_pages.ROOT / "docs" / "how-to" / "own-code.md"
 RUN_BY = {
     "README.md": "test_tutorial.py",
     "docs/development.md": "../test_float_comparisons.py",
+    "docs/how-to/adding-a-node.md": "test_extending.py",
     "docs/how-to/edge-device.md": "../../e2e/test_edge.py",
     "docs/how-to/extending.md": "test_extending.py",
     "docs/how-to/metadata.md": "test_python_blocks.py",
