@@ -75,7 +75,7 @@ def tables(draw: st.DrawFn) -> Table:
 
 @pytest.mark.extended
 def test_features_of_random_tables(tmp_path_factory: pytest.TempPathFactory) -> None:
-    _check(20, 0, tmp_path_factory)
+    _check(10, 0, tmp_path_factory)
 
 
 @pytest.mark.slow

@@ -142,7 +142,7 @@ _ROWS = st.lists(
 def test_random_tables_are_transformed_as_by_stock_tfx(part: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     @seed(part)
     @settings(max_examples=2, deadline=None, database=None, phases=[Phase.generate])
-    @given(train=_ROWS, evaluated=_ROWS, rows=st.integers(1, 30))
+    @given(train=_ROWS, eval_rows=_ROWS, rows=st.integers(1, 30))
     def check(train: list[dict[str, Any]], eval_rows: list[dict[str, Any]], rows: int) -> None:
         tables = {
             split: table(0, 0, *({**NOTHING, **row} for row in split_rows))
