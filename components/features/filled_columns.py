@@ -64,14 +64,23 @@ class FilledColumns(Columns):
 
     def group(self, names: Sequence[str]) -> ColumnGroup:
         """Return several columns of the same dtype."""
-        if names[0] not in self._places:
-            return super().group(names)
         key = tuple(names)
+        filled = [name for name in key if name in self._places]
+        if not filled:
+            return super().group(names)
         if key not in self._groups:
-            (number,) = {self._places[name][0] for name in key}
-            rows = [self._places[name][1] for name in key]
-            matrices = (tf.transpose(tf.gather(matrix, rows)) for matrix in self._matrices[number])
-            self._groups[key] = ColumnGroup(*drop_infinite(*matrices), key)
+            (number,) = {self._places[name][0] for name in filled}
+            rows = [self._places[name][1] for name in filled]
+            values, present = (tf.transpose(tf.gather(matrix, rows)) for matrix in self._matrices[number])
+            if len(filled) < len(key):
+                lists = super().group([name for name in key if name not in self._places])
+                places = {name: place for place, name in enumerate((*filled, *lists.names))}
+                order = [places[name] for name in key]
+                values, present = (
+                    tf.gather(tf.concat(parts, axis=1), order, axis=1)
+                    for parts in ((values, lists.values), (present, lists.present))
+                )
+            self._groups[key] = ColumnGroup(*drop_infinite(values, present), key)
         return self._groups[key]
 
 

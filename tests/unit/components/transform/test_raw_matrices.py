@@ -57,9 +57,10 @@ def batches() -> RawBatches:
 
 @pytest.mark.both_lines
 @pytest.mark.parametrize("rows", [slice(0, 6), slice(1, 4), slice(5, 6)])
-def test_columns_equal_those_of_sparse_tensors(batches: RawBatches, rows: slice) -> None:
+@pytest.mark.parametrize("lists", [(), ("i1", "t2"), tuple(_ROWS)])
+def test_columns_equal_those_of_sparse_tensors(batches: RawBatches, lists: tuple[str, ...], rows: slice) -> None:
     batch = _create_batch(_ROWS).slice(rows.start, rows.stop - rows.start)
-    matrices = RawMatrices(batches, _ROWS, ())
+    matrices = RawMatrices(batches, _ROWS, lists)
     inputs = matrices.pack(batch)
     assert inputs is not None
     received = matrices.trace(_read, _trace)(*inputs)
