@@ -18,10 +18,12 @@ data: setup ## the examples' data, into data/
 run: data ## the example pipeline, from raw rows to a pushed model
 	$(BIN)/python runner.py --local
 
-# Many tests wait for processes that they have started: two workers more than there are cores. A worker takes up to 3 GB.
-WORKERS := $(shell awk -v n=$$(nproc) '/MemTotal/ {m = int($$2 / 3e6); w = n < 2 ? 3 : 4; print m < 1 ? 1 : m < w ? m : w}' /proc/meminfo)
+# Many tests wait for processes that they have started: one worker more than there are cores.
+WORKERS := $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+# Two more if nothing runs beside them. A worker takes up to 3 GB.
+test: WORKERS := $(shell awk -v n=$$(nproc) '/MemTotal/ {m = int($$2 / 3e6); w = n < 2 ? 3 : 4; print m < 1 ? 1 : m < w ? m : w}' /proc/meminfo)
 # Without files of bytecode, each of these processes would compile what it imports of the project.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test: data lint ## before each commit: style, types, contracts, secrets, and the tests that need nothing beside .venv
 	$(PYTEST) --levels test $(ARGS)
