@@ -123,6 +123,7 @@ class _Run:
         self._signals = signals
         self._ir = b""
         self._running: dict[str, NodeProcess] = {}
+        self._usage_before: dict[str, tuple[float, float, float]] = {}
         self._idle: list[NodeProcess] = []
         """Children whose processes wait for another function."""
         self._locks = contextlib.ExitStack()
@@ -241,6 +242,7 @@ class _Run:
             del waiting[node]
             try:
                 self._running[node] = self._start(node, node, processes.run_node, self._ir, node, self._record.folder)
+                self._usage_before[node] = _get_usage(nodes[node])
                 nodes[node].state = RUNNING
             except MachineError as error:
                 nodes[node].state, nodes[node].error = NODE_FAILED, error
@@ -266,8 +268,10 @@ class _Run:
     def _record_outcome(self, node: NodeRecord, child: NodeProcess) -> None:
         outcome = self._get_outcome(child)
         node.state, node.error = outcome.state, outcome.error
-        # If an earlier attempt has finished the node, the record keeps the figures of that attempt.
-        if not outcome.earlier:
+        if outcome.earlier:
+            # The record keeps the figures of the attempt that finished the node, not of the process that found it done.
+            node.seconds, node.cpu_seconds, node.peak_memory_mb = self._usage_before[node.id]
+        else:
             _copy_usage(node, child)
             node.rows, node.jobs = outcome.rows, outcome.jobs
             node.attempts += 1
@@ -368,7 +372,11 @@ class _Run:
 
 
 def _copy_usage(node: NodeRecord, child: NodeProcess) -> None:
-    node.seconds, node.cpu_seconds, node.peak_memory_mb = child.seconds, child.cpu_seconds, child.peak_memory_mb
+    node.seconds, node.cpu_seconds, node.peak_memory_mb = _get_usage(child)
+
+
+def _get_usage(source: NodeRecord | NodeProcess) -> tuple[float, float, float]:
+    return source.seconds, source.cpu_seconds, source.peak_memory_mb
 
 
 LOCK_FILE = "turn.lock"

@@ -17,7 +17,7 @@ from toy_runs import compile_in_child, run_toy
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult
-from pipeline.orchestration.local import processes
+from pipeline.orchestration.local import processes, scheduler
 from pipeline.orchestration.local.processes import NodeProcess, start_server
 
 
@@ -108,6 +108,15 @@ def test_run_succeeds_if_its_report_cannot_be_written(tmp_path: Path):
     resumed = run_toy(tmp_path, resume=first.run)
     assert (resumed.state, resumed.exit_code, resumed.error, resumed.report) == ("done", 0, None, None)
     assert "report.html cannot be written" in (first.report.parent / "pipeline.log").read_text()
+
+
+def test_finished_nodes_keep_their_figures_in_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_toy(tmp_path)
+    # Sample each process often, as on a slow machine.
+    monkeypatch.setattr(scheduler, "_TICK_SECONDS", 0.001)
+    resumed = run_toy(tmp_path, resume=first.run)
+    figures, kept = ({node.id: node.to_json() for node in result.nodes} for result in (first, resumed))
+    assert kept == figures
 
 
 def test_independent_nodes_run_in_parallel(tmp_path: Path):
