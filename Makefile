@@ -59,7 +59,7 @@ test-current: data ## what can differ on the current release line; in a Debian 1
 	@tools/test_current.sh $(LEVELS)
 
 doctor: setup ## what this machine lacks for runs, and for tests
-	@$(BIN)/python runner.py doctor; code=$$?; $(BIN)/python tests/support/programs.py && exit $$code
+	@$(BIN)/python runner.py doctor; code=$$?; $(BIN)/python tests/support/programs/programs.py && exit $$code
 
 lint: setup ## style, types, import contracts, secrets
 	$(BIN)/ruff check .

@@ -5,9 +5,9 @@
 
 The trips are simulated, and read from Parquet. Every run is configs/taxi.yaml from nothing to the verdict of the
 Evaluator, one node at a time, with one training process and few steps. The cluster has the processes of
-deploy/flink/compose.yaml, started on this machine (tests/support/flink_cluster.py; `make engines` installs Flink), with
-one or two task managers of one slot. It runs the pipeline on the 15,002 real trips first. `direct` uses as many workers
-as Flink has task managers.
+deploy/flink/compose.yaml, started on this machine (tests/support/servers/flink_cluster.py; `make engines` installs
+Flink), with one or two task managers of one slot. It runs the pipeline on the 15,002 real trips first. `direct` uses as
+many workers as Flink has task managers.
 
 CPU-seconds include the node's process and its workers and, with Flink, the job manager, the task managers, the job
 server and the worker pool. Memory is the sum of the proportional set sizes of the same processes, so that pages shared
@@ -204,12 +204,11 @@ def _cluster(folder: Path, task_managers: int) -> Iterator[Mapping[str, object]]
     if not task_managers:
         yield {}
         return
-    program = ["tests/support/flink_cluster.py", str(folder / "cluster"), str(task_managers)]
-    paths = os.pathsep.join([".", "tests/support"])
+    program = ["tests/support/servers/flink_cluster.py", str(folder / "cluster"), str(task_managers)]
     with (folder / "cluster.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, *program],
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": "."},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -11,15 +11,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import levels
-import private_network
-import programs
 import pytest
-import trainer_runs
-from shared import make_once
-from trainer_runs import Prepared
 
 from components.compat.jsonschema import import_jsonschema
+from tests.support import levels
+from tests.support.programs import programs
+from tests.support.runs import trainer_runs
+from tests.support.runs.trainer_runs import Prepared
+from tests.support.servers import private_network
+from tests.support.shared import make_once
 
 # Before anything imports TensorFlow, as the nodes' server does it too.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

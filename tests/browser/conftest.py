@@ -11,8 +11,8 @@ import pytest
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Yield a browser; its driver's event loop in this thread must end before the tests of the next file."""
-    import programs
-    from browser import sync_api
+    from tests.support.programs import programs
+    from tests.support.servers.browser import sync_api
 
     with sync_api.sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=programs.find("chromium"))

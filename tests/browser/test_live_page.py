@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
-from report_runs import HARM, write_run
-from ui_server import going, serve_pages
+
+from tests.support.runs.report_runs import HARM, write_run
+from tests.support.servers.browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
+from tests.support.servers.ui_server import going, serve_pages
 
 pytestmark = needs_browser
 

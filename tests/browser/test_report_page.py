@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
-from report_runs import HARM, the_run, write_run
 
 from pipeline.inspection import run_history
 from pipeline.inspection.report import runs_page, write
+from tests.support.runs.report_runs import HARM, the_run, write_run
+from tests.support.servers.browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
 
 pytestmark = needs_browser
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import databases
 import pytest
+
+from tests.support.servers import databases
 
 _SERVERS = [pytest.param(name, marks=pytest.mark.needs(program)) for name, program in databases.PROGRAMS.items()]
 

@@ -15,7 +15,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from command import SUPPORT
+
+from tests.support.runs.command import SUPPORT
 
 pytestmark = pytest.mark.extended
 
@@ -42,7 +43,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     path = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    (path / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n{SUPPORT}\n")
+    (path / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")
     source = shutil.copytree(ROOT / "examples" / "addon", folder / "source")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     python = str(folder / "bin" / "python")
@@ -78,7 +79,7 @@ def command(python: str, project: Path, *words: str) -> subprocess.CompletedProc
 @pytest.fixture(scope="module")
 def used(python: str, project: Path) -> dict[str, Any]:
     """Return what a process computed with the add-on."""
-    ended = run(python, project, str(SUPPORT / "addon_program.py"), "customers.yaml")
+    ended = run(python, project, str(SUPPORT / "programs" / "addon_program.py"), "customers.yaml")
     assert ended.returncode == 0, ended.stderr
     results: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return results

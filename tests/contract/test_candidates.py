@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import people
 import pytest
 
 from components.models.config import Kind
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config import Config, load
 from pipeline.orchestration import candidates
+from tests.support.data import people
 
 
 @pytest.mark.extended

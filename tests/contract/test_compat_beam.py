@@ -14,9 +14,9 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main, worker_pool_main
 from apache_beam.transforms import environments
-from listening import listens_on_loopback
 
 from components.compat import beam as compat
+from tests.support.servers.listening import listens_on_loopback
 
 pytestmark = pytest.mark.both_lines
 

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import worker_group_program
-from command import ROOT, SECONDS
-from worker_group_program import STEPS
+
+from tests.support.programs import worker_group_program
+from tests.support.programs.worker_group_program import STEPS
+from tests.support.runs.command import ROOT, SECONDS
 
 pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from in_fork_server import in_child
 from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.ops import script_ops
 
@@ -29,6 +28,7 @@ from components.compat.tensorflow import (
     local_copy,
     register_py_function,
 )
+from tests.support.servers.in_fork_server import in_child
 
 
 def test_local_copy_of_a_mirrored_variable_is_one_component() -> None:

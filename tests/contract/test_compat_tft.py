@@ -13,11 +13,11 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import AppliedPTransform
-from ingest_runs import BEAM
 from tensorflow_transform import graph_context, impl_helper, schema_inference, tf2_utils
 from tensorflow_transform.saved import saved_transform_io_v2
 
 from components.compat import tft as compat
+from tests.support.runs.ingest_runs import BEAM
 
 pytestmark = pytest.mark.both_lines
 SPECS = {"word": tf.TensorSpec([None], tf.string), "number": tf.TensorSpec([None, 2], tf.float32)}

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from beam_servers import Server, job_service, pool
-from engine_runs import Ran, assert_equal, ran
+
+from tests.support.runs.engine_runs import Ran, assert_equal, ran
+from tests.support.servers.beam_servers import Server, job_service, pool
 
 pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 

@@ -12,21 +12,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fake_dataflow
-import ingest_runs
-import people
 import pytest
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
-from command import ROOT, Ended, command, program
 from google.protobuf import json_format
 
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
+from tests.support.data import people
+from tests.support.fakes import fake_dataflow
+from tests.support.runs import ingest_runs
+from tests.support.runs.command import ROOT, Ended, command, program
 
 pytestmark = pytest.mark.both_lines
 
-RECORDER = ROOT / "tests" / "support" / "recording_job_service.py"
+RECORDER = ROOT / "tests" / "support" / "fakes" / "recording_job_service.py"
 IMAGE = "us-docker.pkg.dev/rides/tfx/worker:1"
 # Beam 2.77 sends the numbers of the API's enums instead of their names.
 BATCH = ("JOB_TYPE_BATCH", 1)
@@ -65,7 +65,7 @@ def test_job_for_dataflow(tmp_path: Path) -> None:
             "statistics": str(tmp_path / "statistics"),
             "beam_args": engines.beam_args(runtime),
         }
-        side = str(ROOT / "tests" / "support" / "dataflow_program.py")
+        side = str(ROOT / "tests" / "support" / "programs" / "dataflow_program.py")
         assert program(side, request=request, environment={"STORAGE_EMULATOR_HOST": endpoint}) == {"done": True}
     [(path, job)] = jobs
     assert path.startswith("/v1b3/projects/rides/locations/us-central1/jobs")

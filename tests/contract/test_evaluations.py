@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import evaluator_runs
 import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
-from evaluator_runs import Evaluated
-from in_fork_server import in_child
 from sklearn import metrics
-from tolerances import float64_sum
 
 from components.base.config_section import Task
 from components.evaluator import plot_data
 from components.evaluator.importance import FILE, Importance
 from components.evaluator.plot_data import ModelPlots
+from tests.support.data.tolerances import float64_sum
+from tests.support.runs import evaluator_runs
+from tests.support.runs.evaluator_runs import Evaluated
+from tests.support.servers.in_fork_server import in_child
 
 pytestmark = pytest.mark.both_lines
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import training_output
-from trainer_runs import Prepared, Training
 
 from components.base.errors import MachineError
 from components.models.config import ModelConfig
+from tests.support.programs import training_output
+from tests.support.runs.trainer_runs import Prepared, Training
 
 MODELS: dict[str, dict[str, Any]] = {
     # All fields, so that defaults replace the network's fields of the prepared config.

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import training_output
 import yaml
-from command import command
-from tolerances import float32_sum
-from trainer_runs import Prepared, Training
 
 from data import shapes
+from tests.support.data.tolerances import float32_sum
+from tests.support.programs import training_output
+from tests.support.runs.command import command
+from tests.support.runs.trainer_runs import Prepared, Training
 
 pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import kubeflow_pipelines
-import people
 import pytest
-from command import command
-from fake_service import JsonHandler, serving
-from store_writer import Writer
 
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import kubeflow
+from tests.support.data import people
+from tests.support.fakes.fake_service import JsonHandler, serving
+from tests.support.runs.command import command
+from tests.support.runs.store_writer import Writer
+from tests.support.servers import kubeflow_pipelines
 
 pytestmark = kubeflow_pipelines.needs_kfp
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from command import ROOT
-from kubernetes_cluster import Cluster, api_server, definitions, has_api_server
 
 from components.pusher import rollout
 from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
 from components.trainer.remote import manifests
 from pipeline.authoring.config import load
+from tests.support.runs.command import ROOT
+from tests.support.servers.kubernetes_cluster import Cluster, api_server, definitions, has_api_server
 
 pytestmark = [pytest.mark.cluster, has_api_server]
 

@@ -11,13 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import light_command
-from databases import PASSWORD, Server
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
 from ml_metadata.proto import metadata_store_pb2 as proto
-from store_writer import Writer, read_side_by_side, take_barrier, write_side_by_side
-from stored_history import History, write_history
-from toy_runs import result_of_toy, start_toy
 
 from components.base.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
@@ -27,6 +22,11 @@ from pipeline.core.metadata.maintenance import copy, migrate
 from pipeline.core.metadata.store import Store
 from pipeline.inspection import lineage
 from pipeline.inspection.report.live_pages import Pages
+from tests.support.runs.command import light_command
+from tests.support.runs.store_writer import Writer, read_side_by_side, take_barrier, write_side_by_side
+from tests.support.runs.stored_history import History, write_history
+from tests.support.runs.toy_runs import result_of_toy, start_toy
+from tests.support.servers.databases import PASSWORD, Server
 
 pytestmark = pytest.mark.both_lines
 

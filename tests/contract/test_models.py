@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from tolerances import Tolerance, float32_sum, rounding
 
 from components.base.errors import InputError
 from components.features.feature_spec import Dense, Ids
@@ -23,6 +22,7 @@ from components.models.build import build
 from components.models.config import IMAGE_KINDS, ITEM_TO_ITEM_KINDS, ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
+from tests.support.data.tolerances import Tolerance, float32_sum, rounding
 
 INPUTS = {
     "all": Inputs({"a": Dense(), "pixels": Dense(6), "x": Ids(5), "y": Ids(1000), "z": Ids(5)}),

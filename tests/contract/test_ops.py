@@ -14,10 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
-from all_operations import NO_DATES, NOTHING, OPTIONS, SCHEMA, SPEC, example, plan, rows, table, values
-from example_files import stored
-from tolerances import float64_sum
-from transform_runs import transform
 
 from components.base.errors import InputError
 from components.features import feature_names, graph_files, ops
@@ -39,6 +35,21 @@ from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
 from components.trainer.export import export
+from tests.support.data.all_operations import (
+    NO_DATES,
+    NOTHING,
+    OPTIONS,
+    SCHEMA,
+    SPEC,
+    example,
+    plan,
+    rows,
+    table,
+    values,
+)
+from tests.support.data.example_files import stored
+from tests.support.data.tolerances import float64_sum
+from tests.support.runs.transform_runs import transform
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,19 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
 import yaml
-from command import command
+
+from tests.support.data import people
+from tests.support.runs.command import command
 
 SERVER = {"backend": "postgresql", "host": "db", "database": "metadata", "user": "tfx"}
 VERTEX = {"project": "p", "region": "europe-west4", "image": "an/image:1", "root": "gs://bucket/people"}
 KUBEFLOW = {"image": "an/image:1", "claim": "c", "resources": {"Measure": {"cpu": 1}}}
 NODES: list[dict[str, Any]] = [
-    {"component": "tests.support.own_components.Measure", "inputs": {"statistics": "StatisticsGen.statistics"}},
+    {"component": "tests.support.data.own_components.Measure", "inputs": {"statistics": "StatisticsGen.statistics"}},
     {
-        "component": "tests.support.own_components.check_size",
+        "component": "tests.support.data.own_components.check_size",
         "id": "CheckSize",
         "inputs": {"size": "Measure.size", "text": "Measure.text"},
         "before": "Pusher",
@@ -46,7 +47,7 @@ def kubeflow(folder: Path) -> dict[str, Collection[str]]:
 def vertex(folder: Path) -> dict[str, Collection[str]]:
     spec = yaml.safe_load((folder / "pipeline.yaml").read_text())
     executor = spec["deploymentSpec"]["executors"]["Measure_executor"]["container"]
-    assert "tests.support.own_components.Measure_Executor" in executor["args"]
+    assert "tests.support.data.own_components.Measure_Executor" in executor["args"]
     return {name: task.get("dependentTasks", ()) for name, task in spec["root"]["dag"]["tasks"].items()}
 
 

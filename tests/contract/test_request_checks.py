@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from prometheus_client.parser import text_string_to_metric_families
-from serving import Server, add_manifest, b64, predict, serving
 
 from components.results.request_schema import FILE, Column, RequestSchema
+from tests.support.servers.serving import Server, add_manifest, b64, predict, serving
 
 pytestmark = pytest.mark.both_lines
 

@@ -22,9 +22,7 @@ import psutil
 import pytest
 import tensorflow as tf
 from google.protobuf import json_format
-from old_models import classifier
 from prometheus_client.parser import text_string_to_metric_families
-from serving import Server, b64, example, line, predict, serving
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
@@ -33,6 +31,8 @@ from tensorflow_serving.apis import (
 )
 
 from components.monitor import request_log
+from tests.support.data.old_models import classifier
+from tests.support.servers.serving import Server, b64, example, line, predict, serving
 
 pytestmark = pytest.mark.both_lines
 

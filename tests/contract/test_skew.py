@@ -11,14 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import forked_export_check
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from all_operations import NOTHING, SCHEMA, small_plan, table
-from example_files import stored
-from transform_runs import Transformed, transform
 
 from components.base import child_process
 from components.base.errors import MachineError
@@ -34,6 +30,10 @@ from components.results.request_schema import Column, RequestSchema
 from components.trainer import export as export_module
 from components.trainer import model_export, skew_check
 from components.trainer.export import export
+from tests.support.data.all_operations import NOTHING, SCHEMA, small_plan, table
+from tests.support.data.example_files import stored
+from tests.support.programs import forked_export_check
+from tests.support.runs.transform_runs import Transformed, transform
 
 pytestmark = pytest.mark.both_lines
 

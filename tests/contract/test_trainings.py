@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mesh_devices
 import numpy as np
 import pytest
-import training_output
-from expected_rpc_errors import assert_undisturbed
-from in_fork_server import in_child
-from trainer_runs import Prepared, Training, train_on_devices
-from training_output import Trained
 
 from components.base.errors import InputError, MachineError
 from components.trainer import strategy
 from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
+from tests.support.fakes.expected_rpc_errors import assert_undisturbed
+from tests.support.programs import mesh_devices, training_output
+from tests.support.programs.training_output import Trained
+from tests.support.runs.trainer_runs import Prepared, Training, train_on_devices
+from tests.support.servers.in_fork_server import in_child
 
 STEPS, EVERY = 200, 50
 CHECKPOINTS = set(range(EVERY, STEPS + 1, EVERY))

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tuner_runs
-from in_fork_server import in_child
-from trainer_runs import Prepared
 
 from components.base import errors
 from components.base.errors import InputError, MachineError
+from tests.support.runs import tuner_runs
+from tests.support.runs.trainer_runs import Prepared
+from tests.support.servers.in_fork_server import in_child
 
 TRAINING = {"steps": 60, "batch_size": 256, "learning_rate": 0.01}
 RATES = [1e-6, 0.02, 1e30]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import training_output
-from trainer_runs import Prepared, Training
 
 from components.trainer.warm_start import IdVocabulary, map_ids
+from tests.support.programs import training_output
+from tests.support.runs.trainer_runs import Prepared, Training
 
 PARAMETER_SERVER = {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001}
 LONG: dict[str, Any] = {"steps": 150, "batch_size": 256, "learning_rate": 0.02}

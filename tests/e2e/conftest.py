@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import people
 import pytest
-from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
-from shared import make_once
+
+from tests.support.data import people
+from tests.support.runs.command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
+from tests.support.shared import make_once
 
 
 def _own_evaluation(label_key: str, metric: str = "auc", least: float = 0.7) -> dict[str, Any]:
@@ -25,8 +26,8 @@ def _own_evaluation(label_key: str, metric: str = "auc", least: float = 0.7) -> 
 
 def own_nodes(word: str = "found", least: float = 1) -> list[dict[str, Any]]:
     """Return two user-defined nodes: the second reads the first one's output, and precedes the push."""
-    measure = {"component": "tests.support.own_components.Measure", "parameters": {"word": word}}
-    check = {"component": "tests.support.own_components.check_size", "parameters": {"least": least}}
+    measure = {"component": "tests.support.data.own_components.Measure", "parameters": {"word": word}}
+    check = {"component": "tests.support.data.own_components.check_size", "parameters": {"least": least}}
     return [
         {**measure, "inputs": {"statistics": "StatisticsGen.statistics"}},
         {**check, "inputs": {"size": "Measure.size", "text": "Measure.text"}, "before": "Pusher"},
@@ -72,7 +73,7 @@ def _own(folder: Path) -> Runs:
 
 def _files(folder: Path) -> Runs:
     """Run the same rows with a module file for stock TFX that is outside any package, named by its path."""
-    module = str((SUPPORT / "stock_people.py").relative_to(ROOT))
+    module = str((SUPPORT / "data" / "stock_people.py").relative_to(ROOT))
     config = people.project(
         folder,
         "files",
@@ -90,7 +91,7 @@ def _built(folder: Path) -> Runs:
         folder,
         "built",
         features={"columns": {"age": "z_score", "hours": "z_score", "city": "vocab"}},
-        model={"build": str(SUPPORT / "own_code.py")},
+        model={"build": str(SUPPORT / "data" / "own_code.py")},
         predict={"path": str(people.write_new(folder / "new.csv")), "columns": ["id"], "format": "tfrecord"},
     )
     return first_run(folder, "built", "--config", str(config))

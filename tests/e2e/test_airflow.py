@@ -10,18 +10,18 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import people
 import pytest
-from airflow_site import PROGRAM, Airflow, forking_airflow
-from command import SUPPORT, Runs, command
-from in_fork_server import in_child
-from lineage_edges import edges
-from toy_runs import compile_in_child
 
 from pipeline.authoring.config.orchestrators import ScheduleConfig
 from pipeline.core.metadata.store import Store
 from pipeline.orchestration.airflow import Dag, pipeline_file, write_dag
 from pipeline.orchestration.local import processes
+from tests.support.data import people
+from tests.support.runs.command import ROOT, Runs, command
+from tests.support.runs.lineage_edges import edges
+from tests.support.runs.toy_runs import compile_in_child
+from tests.support.servers.airflow_site import PROGRAM, Airflow, forking_airflow
+from tests.support.servers.in_fork_server import in_child
 
 pytestmark = [
     pytest.mark.e2e,
@@ -82,7 +82,7 @@ def test_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed
         {"every": "@yearly", "start": "2999-01-01", "retries": 1, "retry_minutes": 0}
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(SUPPORT))
+        patch.setenv("PYTHONPATH", str(ROOT))
         write_dag(Dag(dag, graph, (), tmp_path / "logs", schedule), site.dags)
     site.fork(dag)
     site.knows(dag)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
-from command import OWN_CODE, Ended, Runs, assert_nothing_half, call, command, light_command
 
 from pipeline.core.metadata.store import Store
+from tests.support.data import people
+from tests.support.runs.command import OWN_CODE, Ended, Runs, assert_nothing_half, call, command, light_command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 

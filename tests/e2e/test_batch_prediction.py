@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import fake_bigquery
-import fake_gcs
 import numpy as np
-import people
 import pytest
 import tensorflow as tf
-from command import Ended, Runs, command
 from pyarrow import csv, parquet
+
+from tests.support.data import people
+from tests.support.fakes import fake_bigquery, fake_gcs
+from tests.support.runs.command import Ended, Runs, command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 

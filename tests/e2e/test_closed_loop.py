@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 import yaml
-from balancer import Balancer, free_address, haproxy
-from command import ROOT, Ended, command
-from load import Load
-from prometheus import prometheus
-from serving import Server, serving
 
 from components.pusher import serving_state
 from components.pusher.serving_state import Stages
 from data.taxi import find_real_trips
+from tests.support.runs.command import ROOT, Ended, command
+from tests.support.servers.balancer import Balancer, free_address, haproxy
+from tests.support.servers.load import Load
+from tests.support.servers.prometheus import prometheus
+from tests.support.servers.serving import Server, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

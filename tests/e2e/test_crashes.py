@@ -14,10 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
-from expected_rpc_errors import assert_undisturbed
 
 from pipeline.core.metadata.store import Store
+from tests.support.fakes.expected_rpc_errors import assert_undisturbed
+from tests.support.runs.command import OWN_CODE, SECONDS, Ended, Runs, assert_nothing_half, start, wait
 
 pytestmark = pytest.mark.e2e
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import bad_rows
-import people
 import pytest
-from command import command
+
+from tests.support.data import bad_rows, people
+from tests.support.runs.command import command
 
 pytestmark = pytest.mark.e2e
 

@@ -6,10 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-import people
 import pytest
-from command import command
-from store_writer import Writer
+
+from tests.support.data import people
+from tests.support.runs.command import command
+from tests.support.runs.store_writer import Writer
 
 pytestmark = pytest.mark.e2e
 

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import ai_edge_litert
-import doc_pages
 import numpy as np
-import people
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from command import Ended, command, first_run
 
 from components.results import version_manifest
+from tests.support.data import doc_pages, people
+from tests.support.runs.command import Ended, command, first_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
@@ -111,7 +110,7 @@ def test_cpp_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
     (tmp_path / "host.cc").write_text(program)
     for name in re.findall(r'#include "(litert/.*)"', program):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(doc_pages.ROOT / "tests" / "support" / "litert.h", tmp_path / name)
+        shutil.copy(doc_pages.ROOT / "tests" / "support" / "data" / "litert.h", tmp_path / name)
     libraries = Path(ai_edge_litert.__file__).parent
     compiled = subprocess.run(
         [

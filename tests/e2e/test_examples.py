@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import people
 import pytest
-from command import Ended, Runs, command
-from expected_rpc_errors import assert_undisturbed
+
+from tests.support.data import people
+from tests.support.fakes.expected_rpc_errors import assert_undisturbed
+from tests.support.runs.command import Ended, Runs, command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 

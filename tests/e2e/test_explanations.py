@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Runs, command
-from tolerances import rounding
+
+from tests.support.data.tolerances import rounding
+from tests.support.runs.command import Runs, command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 

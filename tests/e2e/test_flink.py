@@ -7,17 +7,17 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import engine_program
 import psutil
 import pytest
-from beam_servers import kill_starting_worker
-from command import Runs, command
-from engine_runs import assert_equal, ran
-from flink_cluster import JOB_SERVER, Cluster, flink_cluster, needs_engines
-from forked_command import ForkedCommand
 
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
+from tests.support.programs import engine_program
+from tests.support.runs.command import Runs, command
+from tests.support.runs.engine_runs import assert_equal, ran
+from tests.support.servers.beam_servers import kill_starting_worker
+from tests.support.servers.flink_cluster import JOB_SERVER, Cluster, flink_cluster, needs_engines
+from tests.support.servers.forked_command import ForkedCommand
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, needs_engines]
 

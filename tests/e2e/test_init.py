@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Ended, command, start, versions, wait
 
 from pipeline.authoring.config import load
+from tests.support.runs.command import Ended, command, start, versions, wait
 
 pytestmark = pytest.mark.e2e
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import people
 import pytest
-from command import ROOT, Ended, Runs, command, light_command, program
-from ui_server import fetch_page, serve_pages
+
+from tests.support.data import people
+from tests.support.runs.command import ROOT, Ended, Runs, command, light_command, program
+from tests.support.servers.ui_server import fetch_page, serve_pages
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
@@ -101,7 +102,7 @@ def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[st
 @ours
 def test_notebook_runs_on_the_example(taxi: Runs):
     notebook = program(
-        "tests/support/notebook.py",
+        "tests/support/programs/notebook.py",
         request={"notebook": str(ROOT / "notebooks" / "history.ipynb"), "folder": str(taxi.output.parents[1])},
     )
     assert notebook["runs"] >= 1
@@ -114,7 +115,7 @@ def test_notebook_runs_on_the_example(taxi: Runs):
 def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """Run TFX's taxi example twice with TFX's runner; return the folder with the store, and the runs' IDs."""
     folder = tmp_path_factory.mktemp("stock_taxi")
-    return folder, program("tests/support/stock_taxi_run.py", request={"folder": str(folder)})["runs"]
+    return folder, program("tests/support/programs/stock_taxi_run.py", request={"folder": str(folder)})["runs"]
 
 
 @pytest.mark.slow
@@ -195,7 +196,7 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
 @pytest.mark.slow
 def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     people.write(tmp_path / "rows" / "people.csv", people.rows(), delimiter=",")
-    runs = program("tests/support/stock_run.py", request={"folder": str(tmp_path), "runs": 2})["runs"]
+    runs = program("tests/support/programs/stock_run.py", request={"folder": str(tmp_path), "runs": 2})["runs"]
     rows = [json.loads(line) for line in query(tmp_path, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
     assert [(row["pipeline"], row["state"]) for row in rows] == [("stock", "done")] * 2

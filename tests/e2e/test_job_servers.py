@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import engine_program
 import psutil
 import pytest
-from beam_servers import Server, kill_starting_worker, pool
-from engine_runs import Ran, assert_equal, ran
-from flink_cluster import needs_engines
-from forked_command import ForkedCommand
-from job_servers import needs_prism, prism, spark
 
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
+from tests.support.programs import engine_program
+from tests.support.runs.engine_runs import Ran, assert_equal, ran
+from tests.support.servers.beam_servers import Server, kill_starting_worker, pool
+from tests.support.servers.flink_cluster import needs_engines
+from tests.support.servers.forked_command import ForkedCommand
+from tests.support.servers.job_servers import needs_prism, prism, spark
 
 pytestmark = pytest.mark.engine
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import kubeflow_pipelines
 import pytest
-from command import Runs, command
-from databases import PASSWORD, SERVERS
-from lineage_edges import edges
 
 from pipeline.core.metadata.store import Store
+from tests.support.runs.command import Runs, command
+from tests.support.runs.lineage_edges import edges
+from tests.support.servers import kubeflow_pipelines
+from tests.support.servers.databases import PASSWORD, SERVERS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, kubeflow_pipelines.needs_kfp]
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import kubeflow_pipelines
-import people
 import psutil
 import pytest
 import yaml
-from command import ROOT, Ended, Runs, command, first_run, start
-from databases import PASSWORD, SERVERS
-from forked_command import ForkedCommand
-from kubernetes_cluster import IMAGE, Cluster, has_node, kubernetes
 
 from pipeline.cli import main
 from pipeline.core.metadata.store import Store
+from tests.support.data import people
+from tests.support.runs.command import ROOT, Ended, Runs, command, first_run, start
+from tests.support.servers import kubeflow_pipelines
+from tests.support.servers.databases import PASSWORD, SERVERS
+from tests.support.servers.forked_command import ForkedCommand
+from tests.support.servers.kubernetes_cluster import IMAGE, Cluster, has_node, kubernetes
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, has_node]
 

@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from command import Ended, light_process, make_data, start, wait
+
+from tests.support.runs.command import Ended, light_process, make_data, start, wait
 
 pytestmark = pytest.mark.e2e
 

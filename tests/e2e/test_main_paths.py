@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import people
 import pytest
 import tensorflow as tf
-from command import Ended, Runs, command, first_run, light_command
-from expected_rpc_errors import assert_undisturbed
 from pyarrow import parquet
-from tolerances import float32_sum
+
+from tests.support.data import people
+from tests.support.data.tolerances import float32_sum
+from tests.support.fakes.expected_rpc_errors import assert_undisturbed
+from tests.support.runs.command import Ended, Runs, command, first_run, light_command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines, pytest.mark.xdist_group("main_paths")]
 

@@ -14,16 +14,16 @@ from types import TracebackType
 from typing import Any
 
 import pytest
-import tfjob_operator
-import trainer_runs
-from command import ROOT, SECONDS
-from in_fork_server import in_child
-from tfjob_operator import tasks
-from trainer_runs import Prepared
 
 from components.trainer.config import TrainingConfig
 from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig
+from tests.support.fakes import tfjob_operator
+from tests.support.fakes.tfjob_operator import tasks
+from tests.support.runs import trainer_runs
+from tests.support.runs.command import ROOT, SECONDS
+from tests.support.runs.trainer_runs import Prepared
+from tests.support.servers.in_fork_server import in_child
 
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator]
 

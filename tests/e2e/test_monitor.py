@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import people
 import pytest
 import tensorflow as tf
-from command import Ended, Runs, command
-from serving import serving
 from tensorflow_serving.apis import prediction_log_pb2
+
+from tests.support.data import people
+from tests.support.runs.command import Ended, Runs, command
+from tests.support.servers.serving import serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from command import OWN_CODE, SUPPORT, Runs
+
+from tests.support.runs.command import OWN_CODE, SUPPORT, Runs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("own")]
 
@@ -57,7 +58,7 @@ def test_build_function_that_raises_is_blamed_by_its_line(built: Runs, tmp_path:
     arguments = ("--from", "Trainer", "--to", "Trainer", "--set", "training.steps=7")
     ended = built.again(*arguments, environment={"OWN_CODE_DEED": str(deed)})
     assert (ended.exit_code, ended.states["Trainer"]) == (2, "failed")
-    file = re.escape(str(SUPPORT / "own_code.py"))
+    file = re.escape(str(SUPPORT / "data" / "own_code.py"))
     assert re.fullmatch(
         rf"{file}:\d+: {file}:build failed: ValueError: no such luck", ended.result["error"]["headline"]
     )
@@ -89,7 +90,7 @@ def test_function_that_raises_is_blamed_by_its_line(
     ended = own.again(*arguments, environment={**OWN_CODE, "OWN_CODE_DEED": str(deed)})
     assert (ended.exit_code, ended.result["state"], ended.states[node]) == (2, "failed", "failed")
     error = ended.result["error"]
-    file = re.escape(str(SUPPORT / "own_code.py"))
+    file = re.escape(str(SUPPORT / "data" / "own_code.py"))
     failed = f"own_code.{function} failed: ValueError: no such luck"
     assert re.fullmatch(rf"{file}:\d+: {re.escape(failed)}", error["headline"])
     assert "traceback" in error["remedy"]

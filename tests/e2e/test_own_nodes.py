@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
-from command import Ended, command
 
 from pipeline.core.metadata.store import Store
+from tests.support.data import people
+from tests.support.runs.command import Ended, command
 
 pytestmark = pytest.mark.e2e
 
-MODULE = "tests.support.own_components"
+MODULE = "tests.support.data.own_components"
 
 
 def config(folder: Path, word: str = "found", least: float = 1) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from beam_servers import Server, job_service, pool
-from command import Runs, command
+
+from tests.support.runs.command import Runs, command
+from tests.support.servers.beam_servers import Server, job_service, pool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import SUPPORT, Runs, program
-from in_fork_server import in_child, main_of
 from pyarrow import parquet
 
 from components.features import expression, feature_names, label_values
 from pipeline.authoring.config import load
+from tests.support.runs.command import SUPPORT, Runs, program
+from tests.support.servers.in_fork_server import in_child, main_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
@@ -30,7 +30,7 @@ def evaluator_rows(taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def answers(taxi: Runs, evaluator_rows: Any) -> Any:
     """Return the pushed model's predictions for the same rows."""
-    return program(str(SUPPORT / "predict.py"), taxi.first.result["pushed"], request=evaluator_rows)
+    return program(str(SUPPORT / "programs" / "predict.py"), taxi.first.result["pushed"], request=evaluator_rows)
 
 
 @pytest.mark.parametrize("signature", ["serving_default", "raw"])

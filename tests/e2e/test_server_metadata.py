@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import people
 import pytest
-from command import command
-from databases import PASSWORD, SERVERS
 
 from pipeline.core.metadata.store import Store
+from tests.support.data import people
+from tests.support.runs.command import command
+from tests.support.servers.databases import PASSWORD, SERVERS
 
 pytestmark = pytest.mark.e2e
 

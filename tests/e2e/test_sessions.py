@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from command import Ended, command, make_data
 from pyarrow import parquet
-from serving import predict, serving
 from sklearn.metrics import ndcg_score, roc_auc_score
+
+from tests.support.runs.command import Ended, command, make_data
+from tests.support.servers.serving import predict, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 

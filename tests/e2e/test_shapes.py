@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from command import Ended, command
-from serving import Server, b64, predict, serving
 
 from data import shapes
+from tests.support.runs.command import Ended, command
+from tests.support.servers.serving import Server, b64, predict, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import people
 import pytest
-from command import command
-from in_fork_server import in_child
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.nodes import NODES
 from pipeline.core.records import NodeOutcome
+from tests.support.data import people
+from tests.support.runs.command import command
+from tests.support.servers.in_fork_server import in_child
 
 pytestmark = pytest.mark.e2e
 

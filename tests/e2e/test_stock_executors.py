@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import Runs
+
+from tests.support.runs.command import Runs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines, pytest.mark.slow, pytest.mark.xdist_group("small")]
 

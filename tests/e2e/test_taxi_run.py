@@ -8,11 +8,11 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-import doc_pages
 import pytest
-from command import ROOT, Runs
 
 from components.base import recorded_config
+from tests.support.data import doc_pages
+from tests.support.runs.command import ROOT, Runs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command import Runs
+
+from tests.support.runs.command import Runs
 
 pytestmark = pytest.mark.e2e
 

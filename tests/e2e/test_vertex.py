@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import ROOT, Runs, command
-from fake_gcs import Bucket, serve
-from fake_vertex_runner import Edge, Run, Service
 
 from pipeline.core.metadata.store import INPUT, Store
 from pipeline.core.nodes import NODES
+from tests.support.fakes.fake_gcs import Bucket, serve
+from tests.support.fakes.fake_vertex_runner import Edge, Run, Service
+from tests.support.runs.command import ROOT, Runs, command
 
 # Its containers run the same commands as the containers of Kubeflow, and take minutes.
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, pytest.mark.slow]

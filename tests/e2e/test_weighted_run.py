@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import people
 import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
-from command import Runs, command
+
+from tests.support.data import people
+from tests.support.runs.command import Runs, command
 
 pytestmark = pytest.mark.e2e
 

@@ -1,4 +1,4 @@
-"""Random faults in whole runs, see tests/support/chaos.py."""
+"""Random faults in whole runs, see tests/support/programs/chaos.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import shutil
 from pathlib import Path
 
-import chaos
-import databases
 import pytest
-from chaos_airflow import AirflowCampaign
-from flink_cluster import flink_cluster, needs_engines
+
+from tests.support.programs import chaos
+from tests.support.programs.chaos_airflow import AirflowCampaign
+from tests.support.servers import databases
+from tests.support.servers.flink_cluster import flink_cluster, needs_engines
 
 SEEDS, FAULTS = (7, 8, 9), 4
 """A test of more faults could take longer, on a busy machine, than a test may."""

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from databases import PASSWORD, PROGRAMS, SERVERS, Server
-from store_writer import Writer
-from toy_runs import result_of_toy, start_toy
 
 from components.base.errors import MachineError
 from pipeline.authoring.preflight import check_store
 from pipeline.core.metadata.store import Store
+from tests.support.runs.store_writer import Writer
+from tests.support.runs.toy_runs import result_of_toy, start_toy
+from tests.support.servers.databases import PASSWORD, PROGRAMS, SERVERS, Server
 
 pytestmark = pytest.mark.needs(*PROGRAMS.values())
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy_runs import run_toy
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult
+from tests.support.runs.toy_runs import run_toy
 
 
 def states(result: RunResult) -> dict[str, str]:

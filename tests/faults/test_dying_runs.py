@@ -13,12 +13,12 @@ from typing import Any
 
 import psutil
 import pytest
-from toy_runs import run_toy
 
 from pipeline.core.metadata.store import Store
+from tests.support.runs.toy_runs import run_toy
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, str(ROOT / "tests" / "support" / "toy_runs.py")]
+PROGRAM = [sys.executable, str(ROOT / "tests" / "support" / "runs" / "toy_runs.py")]
 
 
 class WaitingRun:

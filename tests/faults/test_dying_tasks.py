@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
-import trainer_runs
-from expected_rpc_errors import torn_requests
-from trainer_runs import Prepared, Training
 
 from components.base.errors import MachineError
+from tests.support.fakes.expected_rpc_errors import torn_requests
+from tests.support.runs import trainer_runs
+from tests.support.runs.trainer_runs import Prepared, Training
 
 STEPS, EVERY = 400, 50
 CONFIG = {

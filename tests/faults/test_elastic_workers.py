@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trainer_runs
-from elastic_cluster import ElasticCluster
-from trainer_runs import Prepared, Training
 
 from components.base.errors import MachineError
+from tests.support.runs import trainer_runs
+from tests.support.runs.elastic_cluster import ElasticCluster
+from tests.support.runs.trainer_runs import Prepared, Training
 
 STEPS = 900
 ELASTIC: dict[str, Any] = {

@@ -26,7 +26,7 @@ def test_full_disk_is_reported(tmp_path: Path):
         mount -t tmpfs -o size=24m tmpfs "$1" || exit 77
         mkdir "$1/artifacts"
         echo "fill $1/artifacts/Actor/big" > "$1/Actor.script"
-        "$2" "$3/toy_runs.py" "$1" chain '{"screen": "json"}'
+        "$2" "$3/runs/toy_runs.py" "$1" chain '{"screen": "json"}'
         echo "exit $?"
     """
     ended = subprocess.run(

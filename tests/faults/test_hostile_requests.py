@@ -24,9 +24,10 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from load import Load
-from serving import Server, b64, example, line, predict, proto, serving
 from tensorflow_serving.apis import get_model_metadata_pb2
+
+from tests.support.servers.load import Load
+from tests.support.servers.serving import Server, b64, example, line, predict, proto, serving
 
 READ_SECONDS = 2
 MAX_BYTES = 8 << 20

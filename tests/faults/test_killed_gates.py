@@ -8,14 +8,14 @@ import os
 import re
 from pathlib import Path
 
-import people
 import psutil
 import pytest
-from command import ROOT, SECONDS, Ended, Runs, command, first_run
-from forked_command import ForkedCommand
 
 from pipeline.cli import main
 from pipeline.core.metadata.store import Store
+from tests.support.data import people
+from tests.support.runs.command import ROOT, SECONDS, Ended, Runs, command, first_run
+from tests.support.servers.forked_command import ForkedCommand
 
 pytestmark = pytest.mark.e2e
 

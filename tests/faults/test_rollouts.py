@@ -11,19 +11,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import people
 import pytest
-from balancer import Balancer, free_address, haproxy
-from command import Ended, command
-from load import Answer, Load
-from prometheus import Prometheus, prometheus
-from serving import Server, example, line, serving
 
 from components.pusher import serving_state
 from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Stages
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
+from tests.support.data import people
+from tests.support.runs.command import Ended, command
+from tests.support.servers.balancer import Balancer, free_address, haproxy
+from tests.support.servers.load import Answer, Load
+from tests.support.servers.prometheus import Prometheus, prometheus
+from tests.support.servers.serving import Server, example, line, serving
 
 pytestmark = pytest.mark.needs("haproxy")
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import SUPPORT, command, start, wait
-from in_fork_server import in_child
-from toy_runs import compile_in_child
 
 from components.base.errors import InputError
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import NodeOutcome
 from pipeline.inspection import run_history
 from pipeline.orchestration.local import processes
+from tests.support.runs.command import ROOT, command, start, wait
+from tests.support.runs.toy_runs import compile_in_child
+from tests.support.servers.in_fork_server import in_child
 
 CHAIN = ("Source", "Add", "Actor", "Rows")
 
@@ -49,7 +49,7 @@ class Toy:
     def start(self, node: str) -> subprocess.Popen[str]:
         """Start a node as an orchestrator does."""
         arguments = ["node", "run", "--pipeline", str(self.file), "--node", node, "--run-id", RUN]
-        return start(*arguments, environment={"PYTHONPATH": str(SUPPORT)})
+        return start(*arguments, environment={"PYTHONPATH": str(ROOT)})
 
     def run(self, node: str, run: str = RUN) -> NodeOutcome:
         """Run a node, without its imports."""

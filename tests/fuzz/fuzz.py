@@ -17,9 +17,9 @@ _INSTRUMENTED = ("components", "pipeline", "yaml", "ast")
 
 def main() -> None:
     """Run until the time is over or an input fails; return a non-zero exit code after a failure."""
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "support")]
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     with atheris.instrument_imports(include=list(_INSTRUMENTED)):
-        import fuzz_targets as targets
+        from tests.support.runs import fuzz_targets as targets
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", choices=targets.TARGETS)
     parser.add_argument("--seconds", type=int, default=60)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import fuzz_targets as targets
 import pytest
+
+from tests.support.runs import fuzz_targets as targets
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-import fuzz_targets as targets
 import pytest
-from command import call
+
+from tests.support.runs import fuzz_targets as targets
+from tests.support.runs.command import call
 
 _SECONDS = 40
 

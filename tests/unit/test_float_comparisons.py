@@ -9,15 +9,16 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import doc_pages
 import numpy as np
 import pytest
-from tolerances import float32_sum, float64_sum, training_step, training_steps
+
+from tests.support.data import doc_pages
+from tests.support.data.tolerances import float32_sum, float64_sum, training_step, training_steps
 
 TESTS = Path(__file__).parents[1]
 ABSOLUTE = {"allclose": "atol", "assert_allclose": "atol", "isclose": "atol", "approx": "abs"}
 """Keyword for the absolute tolerance, by function."""
-TOLERANCES_FILE = TESTS / "support" / "tolerances.py"
+TOLERANCES_FILE = TESTS / "support" / "data" / "tolerances.py"
 
 
 def find_unsafe_comparisons(source: str) -> Iterator[int]:
@@ -48,7 +49,7 @@ def test_comparisons_have_an_absolute_tolerance() -> None:
         if path != TOLERANCES_FILE
         for line in find_unsafe_comparisons(path.read_text(encoding="utf-8"))
     ]
-    assert not places, f"expected atol or abs, or a tolerance of tests/support/tolerances.py: {', '.join(places)}"
+    assert not places, f"expected atol or abs, or a tolerance of tests/support/data/tolerances.py: {', '.join(places)}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import SUPPORT
+
+from tests.support.runs.command import ROOT
 
 CONFTEST = """
 import levels, pytest
@@ -55,7 +56,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(suite: Path, *arguments: str) -> tuple[int, str]:
     """Run pytest on the suite in a new process, and return the exit code and the output."""
-    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
     process = subprocess.run(line, cwd=suite, env=environment, capture_output=True, text=True, check=False)
     return process.returncode, process.stdout + process.stderr

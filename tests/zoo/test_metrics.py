@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import evaluator_runs
 import numpy as np
 import pytest
-from evaluator_runs import Evaluated
-from in_fork_server import in_child
-from tolerances import Tolerance
 from zoo_scores import SCORED, Scored
 
 from components.evaluator.config import METRICS, NUMBERED_METRICS
+from tests.support.data.tolerances import Tolerance
+from tests.support.runs import evaluator_runs
+from tests.support.runs.evaluator_runs import Evaluated
+from tests.support.servers.in_fork_server import in_child
 
 IN_SHORT = ("equal_predictions",)
 """In `make test`; the others are extended."""

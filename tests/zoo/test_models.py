@@ -16,14 +16,14 @@ import pytest
 import tensorflow as tf
 import yaml
 import zoo_models
-from command import Ended, command
 from pyarrow import parquet
-from tolerances import Tolerance
 from zoo_models import RUNS, Run
 
 from components.base.config_section import Task
 from components.ingest.config import Format, SplitConfig
 from components.models.config import Kind
+from tests.support.data.tolerances import Tolerance
+from tests.support.runs.command import Ended, command
 
 SAME = Tolerance(1e-4, 1e-5)
 """Of predictions in batches of other sizes."""

@@ -17,12 +17,12 @@ import zoo_reference
 import zoo_runs
 import zoo_scores
 import zoo_tables
-from transform_runs import Transformed
 from zoo_runs import SPLITS
 from zoo_tables import TABLES, Table
 
 from components.features.config import OPS
 from components.ingest import bigquery_reader
+from tests.support.runs.transform_runs import Transformed
 
 IN_SHORT = ("numbers_with_gaps",)
 """In `make test`; the others are extended."""

@@ -10,17 +10,17 @@ import numpy.typing as npt
 import tensorflow_data_validation as tfdv
 import yaml
 import zoo_tables
-from ingest_runs import BEAM, ingest
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types.standard_artifacts import ExampleStatistics
-from tolerances import Tolerance
-from transform_runs import Transformed, transform
 from zoo_tables import Table
 
 from components.data_gate.inferred_schema import infer
 from components.statistics.executor import Executor as StatisticsExecutor
 from pipeline.authoring.config import load
 from pipeline.authoring.plans import training_plan
+from tests.support.data.tolerances import Tolerance
+from tests.support.runs.ingest_runs import BEAM, ingest
+from tests.support.runs.transform_runs import Transformed, transform
 
 SPLITS = ("train", "eval")
 _ANY_MODEL = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 from sklearn.metrics import roc_auc_score
-from tolerances import float64_sum
 
 from benchmarks import labels
+from tests.support.data.tolerances import float64_sum
 
 
 def test_probability_of_a_purchase_is_the_product_of_two_separate_models() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tolerances import float64_sum
 
 from benchmarks import measure
 from benchmarks.measure import Measurement, Spread, Tree, Work
+from tests.support.data.tolerances import float64_sum
 
 BURN = """
 import subprocess, sys, time

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tolerances import float64_sum
 
 from benchmarks import measure, quality, quality_baselines
 from benchmarks.quality import Split
+from tests.support.data.tolerances import float64_sum
 
 
 def split(ours: float, trees: float, linear: float, blessed: bool = True, error: float | None = None) -> Split:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tolerances import float64_sum
 
 from benchmarks import measure, scale, scale_model
 from benchmarks.measure import Measurement, Spread, Work
@@ -27,6 +26,7 @@ from benchmarks.scale_model import (
 )
 from benchmarks.training import Bench, Tasks
 from components.compat.tensorflow import ENVIRONMENT
+from tests.support.data.tolerances import float64_sum
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "measurements" / "scale.md"
 MEASURED = SliceMetrics(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from serving import add_manifest, example, line
 from tensorflow_serving.apis import prediction_log_pb2
 
 from benchmarks import serving
 from benchmarks.measure import Spread
 from benchmarks.serving import Bench, Load
+from tests.support.servers.serving import add_manifest, example, line
 
 REQUESTS = 60
 

@@ -7,11 +7,11 @@ import re
 import sys
 
 import pytest
-from command import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipeline.core.machine import list_cuda_wheels
+from tests.support.runs.command import ROOT
 
 LOCK = (ROOT / "requirements-cuda.txt").read_text()
 LOCKED = re.findall(r"^(\S+)==(\S+) ; python_full_version (<|>=) '3.11'", LOCK, re.M)

@@ -12,17 +12,17 @@ from typing import Any
 import check_jsonschema
 import jsonschema
 import kubernetes_validate
-import programs
 import pytest
 import yaml
-from balancer import FakeModelServers
 from google.protobuf import text_format
-from serving_protos import message
 from tensorflow_serving.config import model_server_config_pb2
 
 from components.pusher import rollout
 from components.pusher.config import PushConfig, RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
+from tests.support.data.serving_protos import message
+from tests.support.programs import programs
+from tests.support.servers.balancer import FakeModelServers
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CRDS = {"VirtualService", "DestinationRule", "Kustomization"}

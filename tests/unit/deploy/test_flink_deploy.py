@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import check_jsonschema
-import flink_cluster
 import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
 from pipeline.authoring.config.runtime import FlinkConfig, RuntimeConfig
+from tests.support.servers import flink_cluster
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "flink"
 CRD = flink_cluster.ENGINES / "flink-operator.yml"

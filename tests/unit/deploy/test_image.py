@@ -11,7 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from command import ROOT
+from tests.support.runs.command import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
 RECIPE = re.sub(r"\\\n\s*", "", (DOCKER / "Dockerfile").read_text())

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import doc_pages
 import pytest
 import yaml
+
+from tests.support.data import doc_pages
 
 PAGES = [doc_pages.ROOT / "docs" / "how-to" / name for name in ("extending.md", "adding-a-node.md")]
 CONFIG = {

@@ -12,11 +12,11 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from doc_pages import PAGES, ROOT, all_blocks, blocks, prose
 
 from components.features import expression
 from pipeline.authoring.config import Config, load
 from pipeline.cli.verbs import GROUPS, VERBS, find_verb
+from tests.support.data.doc_pages import PAGES, ROOT, all_blocks, blocks, prose
 from tools import command_docs, config_docs, config_index
 
 _INLINE = re.compile(r"`([^`\n]+)`")

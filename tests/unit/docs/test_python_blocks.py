@@ -11,13 +11,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import doc_pages
 import numpy as np
 import pytest
 import tensorflow as tf
-from command import SECONDS
-from forked_command import ForkedCommand
-from store_writer import Writer
 
 from components.features.config import FeaturesConfig
 from components.features.expression import Label
@@ -28,6 +24,10 @@ from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.trainer.config import TrainingConfig
 from components.trainer.plan import TrainingPlan
+from tests.support.data import doc_pages
+from tests.support.runs.command import SECONDS
+from tests.support.runs.store_writer import Writer
+from tests.support.servers.forked_command import ForkedCommand
 
 OWN_CODE = doc_pages.ROOT / "docs" / "how-to" / "own-code.md"
 RUN_BY = {

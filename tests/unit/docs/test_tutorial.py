@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import doc_pages
 import numpy as np
 import pytest
+
+from tests.support.data import doc_pages
 
 README = doc_pages.ROOT / "README.md"
 CONSOLE = [

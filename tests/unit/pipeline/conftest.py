@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store_writer import Writer
-from stored_history import History, write_history
+
+from tests.support.runs.store_writer import Writer
+from tests.support.runs.stored_history import History, write_history
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import ROOT
+
+from tests.support.runs.command import ROOT
 
 SCRIPT = ROOT / "tools" / "kernels.sh"
 PROGRAM = """

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import programs
 import pytest
+
+from tests.support.programs import programs
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ("bash", "dirname", "env", "grep")

@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
-from ingest_runs import data, run_without_beam
 from pyarrow import parquet
 from scipy.spatial import distance
-from tolerances import float64_sum
 
 from components.data.examples import to_lists
 from components.data.missing import drop_nan, nan_to_null, without_nan
@@ -23,6 +21,8 @@ from components.evaluator.binned_sums import Slices
 from components.evaluator.slices import slices_of
 from components.features.column import column
 from components.monitor.comparison import compare
+from tests.support.data.tolerances import float64_sum
+from tests.support.runs.ingest_runs import data, run_without_beam
 
 NAN = float("nan")
 VALUES = [1.5, NAN, None, -0.0, 0.0, NAN, -2.0]

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import forked_export_check
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +19,7 @@ from components.base.errors import MachineError
 from components.edge import conversion_process, executor
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import summarize_error
+from tests.support.programs import forked_export_check
 
 pytestmark = pytest.mark.both_lines
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from tolerances import rounding
 
 from components.edge.distillation import divergence
+from tests.support.data.tolerances import rounding
 
 NEAR = rounding(16)
 """Tolerance of a sum of two or three products of a probability and a logarithm near 1."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tolerances import float64_sum, rounding
 
 from components.edge.config import VariantConfig
 from components.edge.gate import Rows, judge
 from components.edge.verdict import EdgeVerdict, Latency
+from tests.support.data.tolerances import float64_sum, rounding
 
 LABELS = np.array([0, 1, 1, 0, 1.0])
 PREDICTIONS = np.array([0.2, 0.8, 0.6, 0.4, 0.7], np.float32)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from tolerances import float64_sum
 
 from components.edge import file_weights
+from tests.support.data.tolerances import float64_sum
 
 pytestmark = pytest.mark.both_lines
 

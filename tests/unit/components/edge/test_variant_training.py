@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pushed
 import pytest
 import tensorflow as tf
 
@@ -20,6 +19,7 @@ from components.features.config import FeaturesConfig
 from components.features.expression import Label
 from components.features.plan import FeaturePlan
 from components.results import version_manifest
+from tests.support.runs import pushed
 
 EXAMPLES = np.array([b"", b""], object)
 FEATURES = {"x": np.array([1, 1], np.float32)}

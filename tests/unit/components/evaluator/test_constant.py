@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn import metrics
-from tolerances import float64_sum
 
 from components.base.config_section import Task
 from components.evaluator import binned_sums
@@ -18,6 +17,7 @@ from components.evaluator.binning import Sums
 from components.evaluator.constant import ConstantComparison
 from components.evaluator.constant.paired import Compared
 from components.evaluator.error_metrics import deviances
+from tests.support.data.tolerances import float64_sum
 
 ROWS = 3_000
 SHARE = float64_sum(3)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn.metrics import log_loss
-from tolerances import float64_sum
 
 from components.base.errors import InputError
 from components.evaluator.crossentropy import MulticlassCrossentropy
+from tests.support.data.tolerances import float64_sum
 
 
 def value(labels: list[int], probabilities: list[list[float]], pieces: int = 1) -> float:

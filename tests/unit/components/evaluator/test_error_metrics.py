@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn import metrics
-from tolerances import float64_sum
 
 from components.evaluator.binning import Sums, mean
 from components.evaluator.error_metrics import ExplainedShare, MeanDeviance, RootOfSquaredErrors, TopClassAccuracy
@@ -20,6 +19,7 @@ from components.evaluator.quantile_metrics import (
     MeanQuantileLoss,
     QuantileLoss,
 )
+from tests.support.data.tolerances import float64_sum
 
 RANDOM = np.random.default_rng(4)
 LABELS = RANDOM.normal(50, 3, 80)

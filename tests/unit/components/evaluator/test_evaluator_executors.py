@@ -7,15 +7,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-import evaluator_tables
 import pytest
-from beam_servers import job_service
-from evaluator_tables import Evaluation, Setting
-from in_fork_server import in_child
 
 from components.base.errors import InputError
 from components.evaluator import mistakes
 from pipeline.orchestration.engines import direct
+from tests.support.data import evaluator_tables
+from tests.support.data.evaluator_tables import Evaluation, Setting
+from tests.support.servers.beam_servers import job_service
+from tests.support.servers.in_fork_server import in_child
 
 pytestmark = pytest.mark.both_lines
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tolerances import float64_sum
 
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
 from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
 from components.evaluator.verdict import ConstantMetric, Measured, SliceMetrics, Verdict
 from components.features.leakage import Leak, Leakage
+from tests.support.data.tolerances import float64_sum
 
 NAN = math.nan
 

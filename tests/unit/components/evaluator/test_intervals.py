@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn import metrics
-from tolerances import rounding
 
 from components.evaluator import intervals
 from components.evaluator.intervals import Interval, ScoreBins
+from tests.support.data.tolerances import rounding
 
 RUNS, ROWS, BINS = 600, 300, 10_000
 POPULATION = 400_000

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import importance_runs
 import numpy as np
 import pytest
-from importance_runs import WEIGHTS, WIDE
-from in_fork_server import in_child
 from sklearn.metrics import roc_auc_score
-from tolerances import float64_sum, rounding
 
 from components.evaluator.importance import Estimate, Importance
 from components.evaluator.permutation import _Areas, _Loss, choose_row_count
 from components.evaluator.plan import EvaluationPlan
+from tests.support.data.tolerances import float64_sum, rounding
+from tests.support.runs import importance_runs
+from tests.support.runs.importance_runs import WEIGHTS, WIDE
+from tests.support.servers.in_fork_server import in_child
 
 pytestmark = pytest.mark.both_lines
 LOSS = rounding(16, largest=4.0, dtype=np.float64)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tolerances import float64_sum
 
 from components.evaluator import plot_data
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
+from tests.support.data.tolerances import float64_sum
 
 NEAR = float64_sum(4)
 """Tolerance of sums over four buckets."""

@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
-from tolerances import float64_sum
 
 from components.evaluator import binned_sums, tfma_results
 from components.evaluator.binned_sums import Slices
 from components.evaluator.plot_data import Plots
 from components.evaluator.plot_metrics import BinaryDiagnostics, RegressionDiagnostics
+from tests.support.data.tolerances import float64_sum
 
 
 def count_plots(labels: Any, predictions: Any, pieces: int = 1) -> dict[Any, Any]:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn import metrics
-from tolerances import float64_sum
 
 from components.base.errors import InputError
 from components.data.examples import to_lists
@@ -21,6 +20,7 @@ from components.evaluator.binned_sums import EMPTY, Slices
 from components.evaluator.grouped_rows import GroupedRows
 from components.evaluator.ranking import Measured, Ranking
 from components.evaluator.ranking_metrics import GroupedCombiner
+from tests.support.data.tolerances import float64_sum
 
 pytestmark = pytest.mark.both_lines
 

@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from sklearn.metrics import roc_auc_score
-from tolerances import float64_sum, rounding
 
 from components.base.config_section import Task
 from components.data.examples import to_lists
@@ -23,6 +22,7 @@ from components.evaluator.intervals import ScoreBins, Z
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.recorded import MEAN_LABEL, RecordedAnswers, differences
 from components.features.expression import Label
+from tests.support.data.tolerances import float64_sum, rounding
 
 Floats = npt.NDArray[np.float64]
 NEAR = float64_sum(1500)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
-from tolerances import float64_sum
 
 from components.evaluator import binned_sums, binning, intervals
 from components.evaluator.binned_sums import Counted, Slices
@@ -21,6 +20,7 @@ from components.evaluator.retrieval_metrics import (
     RecommendedPopularity,
 )
 from components.evaluator.saved_model import Evaluated
+from tests.support.data.tolerances import float64_sum
 
 RANDOM = np.random.default_rng(7)
 ITEMS, ROWS = 40, 60

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn import metrics
-from tolerances import float64_sum
 
 from components.evaluator import binned_sums, ordered_bins, scores
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.calibration import PrecisionOfTop, RecallOfTop, ScoreArea, ScorePrecisionRecallArea
 from components.evaluator.intervals import ScoreBins
+from tests.support.data.tolerances import float64_sum
 
 ROWS = 4_000
 NEAR = float64_sum(4 * ROWS)

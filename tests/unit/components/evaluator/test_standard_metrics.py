@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from google.protobuf.message import Message
-from tolerances import rounding
 
 from components.compat.tfma import evaluation
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Slices
 from components.evaluator.columnar import Metrics
+from tests.support.data.tolerances import rounding
 
 pytestmark = pytest.mark.both_lines
 NEAR = rounding(8)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn import metrics
-from tolerances import float64_sum
 
 from components.compat.tfma import evaluation
 from components.evaluator import binned_sums
@@ -18,6 +17,7 @@ from components.evaluator.binned_sums import Slices
 from components.evaluator.columnar import Metrics
 from components.evaluator.config import RATES, metric
 from components.evaluator.eval_config import at_least
+from tests.support.data.tolerances import float64_sum
 
 LABELS = np.array([0.0, 0, 1, 1, 0, 1, 1])
 NEAR = float64_sum(len(LABELS))

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tolerances import float64_sum, rounding
 
 from components.features import accumulators
 from components.features.accumulators import (
@@ -25,6 +24,7 @@ from components.features.accumulators import (
     UnparsedDatesAccumulator,
     VocabularyAccumulator,
 )
+from tests.support.data.tolerances import float64_sum, rounding
 
 
 def accumulate_batches(accumulator: Any, *batches: Any) -> list[float]:

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from all_operations import OPTIONS
-from graph_nodes import count_nodes
-from tolerances import rounding
 
 from components.features import ops
 from components.features.analysis import constant
@@ -23,6 +20,9 @@ from components.features.host.preprocessing import Preprocessing
 from components.features.operation import find_operation
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations
+from tests.support.data.all_operations import OPTIONS
+from tests.support.data.graph_nodes import count_nodes
+from tests.support.data.tolerances import rounding
 
 pytestmark = pytest.mark.both_lines
 RANDOM = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from components.features.compact import CompactFeatures
 from components.features.config import FeaturesConfig
 from components.features.host.preprocessing import _Column, _Feature
 from pipeline.authoring.scaffold.sample import numbers
-from tests.support.tolerances import rounding
+from tests.support.data.tolerances import rounding
 
 pytestmark = pytest.mark.both_lines
 Values = npt.NDArray[Any]

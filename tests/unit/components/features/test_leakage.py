@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from sklearn import datasets
 from sklearn.metrics import roc_auc_score
-from tolerances import float64_sum
 
 from components.base.config_section import Task
 from components.features import leakage
 from components.features.leakage import Leak, find
+from tests.support.data.tolerances import float64_sum
 
 ROWS = 2_000
 RANDOM = np.random.default_rng(4)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import ingest_runs
 import pytest
-from ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, ingest, ingest_error
 
 from components.ingest import bigquery_reader
 from components.ingest.config import DataConfig
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, ingest, ingest_error
 
 UTC = datetime.timezone.utc
 Queries = list[dict[str, Any]]

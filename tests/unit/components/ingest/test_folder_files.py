@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pandas as pd
 import pytest
-from ingest_runs import data, run_without_beam
 
 from components.base.errors import InputError
 from components.ingest import folder_files, input_files
 from components.ingest.config import DataConfig
 from pipeline.cli import options
+from tests.support.runs.ingest_runs import data, run_without_beam
 
 
 def fill(folder: Path, *names: str) -> pd.DataFrame:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
-from tolerances import rounding
 
 from components.data.image_facts import ImageFacts
 from components.ingest.image_check import examine
+from tests.support.data.tolerances import rounding
 
 _NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ingest_runs import data
-from sample_images import encode, picture
 
 from components.ingest import image_table, input_files, readers
 from components.ingest.blocks import Block, RowLog
@@ -17,6 +15,8 @@ from components.ingest.config import DataConfig, ImagesConfig
 from components.ingest.driver import Driver
 from components.ingest.image_table import ImageTable, fingerprint, resolve
 from components.ingest.input_size import estimate_local_size
+from tests.support.data.sample_images import encode, picture
+from tests.support.runs.ingest_runs import data
 
 
 def photos(folder: Path, count: int) -> DataConfig:

@@ -7,14 +7,24 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import ingest_runs
 import pyarrow as pa
 import pytest
-from ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, data, ingest, ingest_error, run_without_beam
 
 from components.ingest import csv_reader, executor
 from components.ingest.column_types import Kind
 from components.ingest.config import DataConfig
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import (
+    TWO_WORKERS,
+    all_rows,
+    bad_rows,
+    by_split,
+    counts,
+    data,
+    ingest,
+    ingest_error,
+    run_without_beam,
+)
 
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
 NUMBERS = "".join(f"{row},x\n" for row in range(60))

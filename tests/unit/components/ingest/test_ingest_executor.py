@@ -9,9 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import ingest_runs
 import pytest
-from ingest_runs import BEAM, TWO_WORKERS, all_rows, by_split, counts, data, ingest, ingest_error, records
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 from tfx.components.example_gen.input_processor import FileBasedInputProcessor
 from tfx.proto import example_gen_pb2
@@ -28,6 +26,18 @@ from components.ingest.beam_pipeline import Manifest
 from components.ingest.component import example_gen
 from components.ingest.config import DataConfig, SplitConfig
 from components.ingest.shard_writer import Shard
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import (
+    BEAM,
+    TWO_WORKERS,
+    all_rows,
+    by_split,
+    counts,
+    data,
+    ingest,
+    ingest_error,
+    records,
+)
 
 TFX = importlib.util.find_spec("tfx")
 assert TFX

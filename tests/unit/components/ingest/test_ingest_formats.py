@@ -7,15 +7,25 @@ import decimal
 from pathlib import Path
 from typing import Any
 
-import ingest_runs
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from ingest_runs import all_rows, bad_rows, by_split, counts, data, ingest, ingest_error, records, run_without_beam
 from PIL import Image
 from pyarrow import parquet as arrow_parquet
 
 from components.ingest import parquet_reader
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import (
+    all_rows,
+    bad_rows,
+    by_split,
+    counts,
+    data,
+    ingest,
+    ingest_error,
+    records,
+    run_without_beam,
+)
 
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
 

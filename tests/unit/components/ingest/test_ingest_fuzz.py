@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from ingest_runs import data, run_without_beam
 
 from components.base.errors import InputError
 from components.ingest import csv_reader
+from tests.support.runs.ingest_runs import data, run_without_beam
 
 _pieces = [b",", b"\n", b'"', b'""', b"\r\n", b"\r", b" ", b"1", b"-2.5", b"x", b"nan", b"9" * 19, b"0x1F", b"1_0"]
 _bytes = [b"\xff", b"\0", b"\xc3\xa9", b"\xef\xbb\xbf", b"\x1f\x8b", b"PAR1", b"'", b";", b"1,2\n" * 30, b"a" * 300]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ingest_runs
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from ingest_runs import all_rows, bad_rows, by_split, counts, data, example, ingest, ingest_error
 from pyarrow import parquet
-from sample_images import MEGAPIXELS, encode, images_to_refuse, picture
 from tfx.types import standard_artifacts
 
 from components.data import image_facts
 from components.data.examples import Format
 from components.ingest.config import DataConfig
+from tests.support.data.sample_images import MEGAPIXELS, encode, images_to_refuse, picture
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import all_rows, bad_rows, by_split, counts, data, example, ingest, ingest_error
 
 pytestmark = pytest.mark.both_lines
 SOUND = 12

@@ -10,12 +10,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import ingest_runs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest_runs import (
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet as arrow_parquet
+
+from components.ingest import csv_reader, parquet_reader
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import (
     TWO_WORKERS,
     Row,
     Shared,
@@ -27,10 +31,6 @@ from ingest_runs import (
     ingest_error,
     run_without_beam,
 )
-from pyarrow import csv as arrow_csv
-from pyarrow import parquet as arrow_parquet
-
-from components.ingest import csv_reader, parquet_reader
 
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
 

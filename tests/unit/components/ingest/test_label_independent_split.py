@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ingest_runs import data, run_without_beam
 
 from components.ingest import executor
 from components.ingest.config import SplitConfig
+from tests.support.runs.ingest_runs import data, run_without_beam
 
 CATEGORIES = ["class", "sex", "age"]
 

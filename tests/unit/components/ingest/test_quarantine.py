@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import bad_rows
 import pytest
 
 from components.ingest import quarantine
 from components.ingest.blocks import BadRow, FileRange, RowCounts, RowLog
+from tests.support.data import bad_rows
 
 pytestmark = pytest.mark.both_lines
 

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from ingest_runs import by_split, counts, data, ingest, run_without_beam
 
 from components.ingest import csv_reader
 from components.ingest.config import SplitConfig
 from components.ingest.split_assignment import Splitter
 from components.ingest.within_split import RowOrder, borders
+from tests.support.runs.ingest_runs import by_split, counts, data, ingest, run_without_beam
 
 SHARES = {"train": 7, "eval": 2, "test": 1}
 

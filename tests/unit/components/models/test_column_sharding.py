@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from tolerances import float32_sum
 
 from components.features.feature_spec import Dense, Ids
 from components.models import layers
@@ -17,6 +16,7 @@ from components.models.build import build
 from components.models.column_sharding import ColumnShards, on_devices
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
+from tests.support.data.tolerances import float32_sum
 
 PRODUCT = float32_sum(3, largest=4.0)
 """Tolerance of sums of three products, each of at most 3 times 1.3."""

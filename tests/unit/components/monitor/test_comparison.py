@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from scipy import stats
-from tolerances import float64_sum
 
 from components.monitor.comparison import compare
 from components.monitor.config import MonitorConfig
 from components.monitor.judgement import judge
+from tests.support.data.tolerances import float64_sum
 
 
 def test_distances_of_texts_equal_the_closed_form() -> None:

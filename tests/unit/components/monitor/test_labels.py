@@ -8,19 +8,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import monitored_bucket
 import pyarrow as pa
 import pytest
-from command import ROOT, SECONDS
-from fake_gcs import Bucket, serve
-from forked_command import ForkedCommand
 from pyarrow import csv, parquet
-from request_logs import raw, write
 
 from components.base.errors import InputError
 from components.ingest.column_types import Kind
 from components.ingest.config import DataConfig
 from components.monitor import labels, request_log
+from tests.support.data.request_logs import raw, write
+from tests.support.fakes import monitored_bucket
+from tests.support.fakes.fake_gcs import Bucket, serve
+from tests.support.runs.command import ROOT, SECONDS
+from tests.support.servers.forked_command import ForkedCommand
 
 KINDS = {"tips": Kind.FLOAT, "paid": Kind.BYTES, "none": Kind.INT}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from request_logs import raw, record, write
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.base.errors import InputError
 from components.monitor import request_log
+from tests.support.data.request_logs import raw, record, write
 
 
 def test_columns_are_read_by_version_with_missing_values(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import batch_models
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,7 +16,6 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 from PIL import Image
 from pyarrow import parquet
-from tolerances import rounding
 
 from components.base.errors import InputError
 from components.data import example_encoder
@@ -26,6 +24,8 @@ from components.ingest.config import BadRowsConfig, CsvConfig, Format, IngestCon
 from components.predictor import batch_prediction, model_interface
 from components.predictor.batch_prediction import Predictions
 from components.predictor.plan import PredictionPlan
+from tests.support.data import batch_models
+from tests.support.data.tolerances import rounding
 
 OPTIONS = [
     "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner",

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fake_bigquery import Warehouse, serve
 from pyarrow import parquet
 
 from components.base.errors import InputError
 from components.predictor import output
 from components.predictor.bigquery_table import NewTable, TableName, parse
+from tests.support.fakes.fake_bigquery import Warehouse, serve
 
 NAME = TableName("my-project", "rides", "tips")
 DESCRIPTION: dict[str, Any] = {"model": {"name": "Taxi", "version": 17, "digest": "e7baa6ec" * 8}, "rows": 5}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import batch_models
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +12,7 @@ import tensorflow as tf
 from components.base.errors import InputError
 from components.data.examples import to_lists
 from components.predictor import model_interface
+from tests.support.data import batch_models
 
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import light_command
-from push_folders import Remote, push_folder
 
 from components.base.errors import InputError
 from components.pusher.open_store import open_store
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
+from tests.support.runs.command import light_command
+from tests.support.runs.push_folders import Remote, push_folder
 
 CONTEXT = multiprocessing.get_context("spawn")
 

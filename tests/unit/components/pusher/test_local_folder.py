@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pushed import PROVENANCE
 
 from components.base.errors import InputError
 from components.pusher import local_folder
 from components.pusher.open_store import open_store
 from components.pusher.store import find_removable
 from components.results import version_manifest
+from tests.support.runs.pushed import PROVENANCE
 
 CONTEXT = multiprocessing.get_context("spawn")
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import remote_program
-from command import ROOT, SECONDS, command
-from fake_gcs import Bucket, serve
-from forked_command import ForkedCommand
+
+from tests.support.fakes.fake_gcs import Bucket, serve
+from tests.support.programs import remote_program
+from tests.support.runs.command import ROOT, SECONDS, command
+from tests.support.servers.forked_command import ForkedCommand
 
 TAXI = "gs://bucket/models/taxi"
 ASSETS = "assets/vocabulary"

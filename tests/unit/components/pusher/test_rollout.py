@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import programs
 import pytest
 import yaml
-from balancer import Balancer, FakeModelServers, free_address, haproxy
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from components.pusher import rollout, serving_state
 from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
+from tests.support.programs import programs
+from tests.support.servers.balancer import Balancer, FakeModelServers, free_address, haproxy
 
 PERCENTS = pytest.mark.parametrize("percent", [None, 10, 0.01, 99.99, 12.5])
 

@@ -13,9 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pushed
 import pytest
-from stepped import Process, simulate, verify
 
 from components.pusher import executor, local_folder, rollout, serving_state
 from components.pusher.config import PushConfig
@@ -25,6 +23,8 @@ from components.pusher.store import Store, Update
 from components.results.version_manifest import Manifest
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
+from tests.support.runs import pushed
+from tests.support.runs.stepped import Process, simulate, verify
 
 MODEL = Path(executor.__file__).with_name("stages.pml")
 STEPS = ("=", "add", "promote", "canary", "save", "files", "remove", "refused", "crash")

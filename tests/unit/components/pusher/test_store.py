@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from push_folders import KINDS, Files, push_folder
 
 from components.base.errors import InputError
 from components.pusher.config import RolloutConfig
@@ -17,6 +16,7 @@ from components.pusher.store import Store, find_removable
 from components.results import version_manifest
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
+from tests.support.runs.push_folders import KINDS, Files, push_folder
 
 
 @pytest.fixture(params=KINDS)

@@ -7,9 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pushed
 import pytest
-from fake_gcs import Bucket, emulate
 from pydantic import ValidationError
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Model, PushedModel
@@ -19,6 +17,8 @@ from components.pusher.component import Pusher
 from components.pusher.config import PushConfig
 from components.pusher.executor import Executor
 from components.pusher.plan import PushPlan
+from tests.support.fakes.fake_gcs import Bucket, emulate
+from tests.support.runs import pushed
 
 SECTION = {
     "directory": "gs://bucket/models/taxi",

@@ -11,25 +11,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import programs
 import pytest
-from command import Ended, call
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from pushed import PROVENANCE, push
-from serving import line, serving
 
 from components.base.errors import InputError
 from components.pusher.config import PushConfig
 from components.pusher.store import private_key_file
 from components.results import model_signature, version_manifest
 from components.results.version_manifest import MODEL_SIGNATURE, NAME
+from tests.support.programs import programs
+from tests.support.runs.command import Ended, call
+from tests.support.runs.pushed import PROVENANCE, push
+from tests.support.servers.serving import line, serving
 
 _PEM, _PKCS8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
 _PUSH = """
 import sys
 from pathlib import Path
-from pushed import PROVENANCE
+from tests.support.runs.pushed import PROVENANCE
 from components.pusher.open_store import open_store
 folder, model, key = sys.argv[1:]
 open_store(folder).add(model, 1, PROVENANCE, Path(key))
@@ -51,7 +51,7 @@ def make_keys(folder: Path, name: str = "key") -> Keys:
 
 def environment(public: Path | None = None) -> dict[str, str]:
     """Return environment variables with which model_signing can be imported, as if its extra were installed."""
-    folders = [str(Path(programs.find("model_signing")).parents[1]), "tests/support", "."]
+    folders = [str(Path(programs.find("model_signing")).parents[1]), "."]
     key_variable = {} if public is None else {model_signature.PUBLIC_KEY_ENVIRONMENT: str(public)}
     return {"PYTHONPATH": os.pathsep.join(folders), **key_variable}
 

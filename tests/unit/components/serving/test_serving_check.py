@@ -11,15 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import forked_serving
 import grpc
 import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from command import ROOT
-from forked_command import ForkedCommand
-from serving import Server, columns_model, example, line, serving
 from tensorflow_serving.apis import get_model_status_pb2, predict_pb2, prediction_log_pb2
 from tfx.components.infra_validator import error_types
 from tfx.components.util import examples_utils
@@ -39,6 +35,10 @@ from components.serving.component import InfraValidator
 from components.serving.config import ServingConfig
 from components.serving.executor import Executor
 from components.serving.local_server_runner import LocalServerRunner
+from tests.support.programs import forked_serving
+from tests.support.runs.command import ROOT
+from tests.support.servers.forked_command import ForkedCommand
+from tests.support.servers.serving import Server, columns_model, example, line, serving
 
 pytestmark = pytest.mark.both_lines
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
-from sample_images import encode, picture
 from sklearn.datasets import load_sample_images
 
 from components.data import image_facts
@@ -17,6 +16,7 @@ from components.data.examples import ParquetWriter
 from components.data.near_duplicates import NearDuplicates
 from components.ingest import image_check
 from components.statistics import image_similarity
+from tests.support.data.sample_images import encode, picture
 
 Change = Callable[[Image.Image], bytes]
 

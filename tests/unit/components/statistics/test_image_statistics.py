@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ingest_runs
 import pytest
 import tensorflow_data_validation as tfdv
-from ingest_runs import BEAM, data, ingest
-from sample_images import encode, picture
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 
@@ -17,6 +14,9 @@ from components.ingest.config import DataConfig
 from components.statistics.executor import Executor
 from pipeline.core.metadata.store import Artifact
 from pipeline.inspection import column_statistics
+from tests.support.data.sample_images import encode, picture
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import BEAM, data, ingest
 
 pytestmark = pytest.mark.both_lines
 

@@ -8,15 +8,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-import ingest_runs
 import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow_data_validation as tfdv
 import tfx
-from example_files import stored
 from google.protobuf import json_format, text_format
-from ingest_runs import BEAM, TWO_WORKERS, data, ingest
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.statistics_gen.executor import Executor as StockExecutor
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
@@ -25,6 +22,9 @@ from tfx.types import standard_artifacts
 from components.data import examples
 from components.data.examples import Format
 from components.statistics.executor import Executor
+from tests.support.data.example_files import stored
+from tests.support.runs import ingest_runs
+from tests.support.runs.ingest_runs import BEAM, TWO_WORKERS, data, ingest
 
 pytestmark = pytest.mark.both_lines
 TRIPS = 4_000

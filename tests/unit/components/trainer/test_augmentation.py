@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from tolerances import rounding
 
 from components.features.image_ops import Image
 from components.trainer.augmentation import augment
 from components.trainer.config import AugmentationConfig
+from tests.support.data.tolerances import rounding
 
 pytestmark = pytest.mark.both_lines
 

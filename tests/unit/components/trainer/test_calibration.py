@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 from sklearn.isotonic import IsotonicRegression
-from tolerances import rounding
 
 from components.features.expression import Label
 from components.trainer.calibration import fit_calibration, fit_isotonic, fit_temperature
 from components.trainer.prediction_head import CompositeHead
+from tests.support.data.tolerances import rounding
 from tests.unit.components.trainer.test_forest_learner import head
 
 ROWS = 20_000

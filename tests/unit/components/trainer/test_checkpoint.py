@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from in_fork_server import in_child, main_of
 
 from components.trainer import checkpoint
 from components.trainer.checkpoint import Checkpoints
+from tests.support.servers.in_fork_server import in_child, main_of
 
 
 def save_steps(folder: Path, *steps: int, keep: int = 3) -> tuple[Checkpoints, Any]:

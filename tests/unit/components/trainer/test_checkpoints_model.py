@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tf_keras
-from stepped import Process, simulate, verify
 
 from components.base.errors import MachineError
 from components.trainer import checkpoint, network_training, training_loop
@@ -30,6 +29,7 @@ from components.trainer.network_training import NetworkTraining
 from components.trainer.steps import Stop
 from components.trainer.strategy import Distribution
 from components.trainer.training_loop import Folders, Learner, TrainingLoop
+from tests.support.runs.stepped import Process, simulate, verify
 
 MODEL = Path(checkpoint.__file__).with_name("checkpoints.pml")
 STEPS = (

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import elastic_steps_program
 import pytest
-from command import ROOT, SECONDS
+
+from tests.support.programs import elastic_steps_program
+from tests.support.runs.command import ROOT, SECONDS
 
 
 @pytest.mark.slow

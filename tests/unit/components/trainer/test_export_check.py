@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import forked_export_check
 import pytest
 import tensorflow as tf
-from in_fork_server import in_child, main_of
-from waiting_export_check import operations
 
 from components.base import child_process
 from components.base.errors import MachineError
 from components.trainer import export_check
 from components.trainer.export_check_process import SignatureArrays
 from components.trainer.probe_rows import ProbeRows
+from tests.support.programs import forked_export_check
+from tests.support.programs.waiting_export_check import operations
+from tests.support.servers.in_fork_server import in_child, main_of
 
 ROOT = Path(__file__).parents[4]
 SPECS = {"fare": tf.io.VarLenFeature(tf.float32), "company": tf.io.VarLenFeature(tf.string)}
@@ -185,11 +185,13 @@ def test_forked_process_computes_the_exported_model(tmp_path: Path, kill: bool) 
 @pytest.mark.both_lines
 @pytest.mark.extended
 def test_imports_of_nodes_do_not_add_operations_that_a_model_could_need(tmp_path: Path) -> None:
-    program = "import json; from waiting_export_check import operations; print(json.dumps(operations()))"
-    paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests/support"))
+    program = (
+        "import json; from tests.support.programs import waiting_export_check;"
+        "print(json.dumps(waiting_export_check.operations()))"
+    )
     plain = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
         stdout=subprocess.PIPE,
         text=True,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
-from graph_nodes import count_nodes
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.compat import tft as compat
@@ -30,6 +29,7 @@ from components.serving.server.warm_up import warm_up
 from components.trainer import export_check, request_columns
 from components.trainer.export import export
 from components.transform.raw_batches import RawBatches
+from tests.support.data.graph_nodes import count_nodes
 
 pytestmark = pytest.mark.both_lines
 

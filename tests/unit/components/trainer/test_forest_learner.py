@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import ydf
-from tolerances import float32_sum, rounding
 
 from components.base.errors import InputError
 from components.models.config import ModelConfig
@@ -24,6 +23,7 @@ from components.trainer.prediction_head import (
     RegressionHead,
 )
 from components.trainer.validation_part import Mask
+from tests.support.data.tolerances import float32_sum, rounding
 
 ROWS = 1000
 FOREST = float32_sum(40, largest=0.5)

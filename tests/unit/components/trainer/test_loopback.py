@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import another_machine
 import pytest
-from another_machine import AnotherMachine
-from in_fork_server import in_child, main_of
 
 from components.trainer.cluster.loopback import limit_to_loopback
 from components.trainer.cluster.tf_config import Role
+from tests.support.servers import another_machine
+from tests.support.servers.another_machine import AnotherMachine
+from tests.support.servers.in_fork_server import in_child, main_of
 
 pytestmark = [
     pytest.mark.extended,

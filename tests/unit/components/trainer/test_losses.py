@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from scipy import optimize
 from sklearn import metrics
-from tolerances import float32_sum, rounding
 
 from components.base.errors import InputError
 from components.features import feature_names
@@ -20,6 +19,7 @@ from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.trainer.head_creation import create_head
 from components.trainer.prediction_head import PredictionHead
+from tests.support.data.tolerances import float32_sum, rounding
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
 BINARY = {feature_names.LABEL_COUNTS: [b"30 0", b"10 1"]}

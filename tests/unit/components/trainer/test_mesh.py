@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from tolerances import float32_sum
 
 from components.base.errors import InputError
 from components.features.feature_spec import Dense, Ids
@@ -20,6 +19,7 @@ from components.trainer.checkpoint import Checkpoints
 from components.trainer.config import StrategyConfig
 from components.trainer.mesh import Mesh, MeshCopies, Replica, create_mesh
 from components.trainer.optimizer import adam
+from tests.support.data.tolerances import float32_sum
 
 INPUTS = Inputs({"a": Dense(), "b": Dense(6), "words": Ids(40, values=3), "x": Ids(5), "y": Ids(1000)})
 ROWS = 32

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import mirrored_adam
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from in_fork_server import in_child
-from tolerances import Tolerance, rounding
 
 from components.trainer.optimizer import adam
+from tests.support.data.tolerances import Tolerance, rounding
+from tests.support.programs import mirrored_adam
+from tests.support.servers.in_fork_server import in_child
 
 # The optimizer uses private attributes of tf_keras' Adam, which can change between versions.
 pytestmark = pytest.mark.both_lines

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tolerances import float32_sum, rounding
 
 from components.base.errors import InputError
 from components.features import feature_names
@@ -18,6 +17,7 @@ from components.models.config import ModelConfig
 from components.trainer.checkpoint_evaluation import compute_scores
 from components.trainer.head_creation import create_head
 from components.trainer.prediction_head import PredictionHead
+from tests.support.data.tolerances import float32_sum, rounding
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
 

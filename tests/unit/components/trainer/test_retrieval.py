@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from scipy import special
-from tolerances import rounding
 
 from components.base.errors import InputError
 from components.features import feature_names
@@ -23,6 +22,7 @@ from components.trainer import item_index, retrieval
 from components.trainer.head_creation import create_head
 from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.prediction_head import PredictionHead
+from tests.support.data.tolerances import rounding
 
 RANDOM = np.random.default_rng(2)
 PLAN = FeaturePlan(

@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 
 import pytest
-from in_fork_server import in_child, main_of
 from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.autograph.impl import conversion
 
@@ -15,6 +14,7 @@ from components.models.layers import Table
 from components.trainer.config import TrainingConfig
 from components.trainer.input_pipeline import InputPipeline
 from components.trainer.strategy import distribute, prepare, replica_batch_size
+from tests.support.servers.in_fork_server import in_child, main_of
 
 
 def test_synchronous_replicas_divide_the_batch() -> None:

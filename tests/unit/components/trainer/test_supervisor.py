@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scripted_cluster
-from in_fork_server import in_child
-from scripted_cluster import starts
 
 from components.base.errors import InputError, MachineError
+from tests.support.fakes import scripted_cluster
+from tests.support.fakes.scripted_cluster import starts
+from tests.support.servers.in_fork_server import in_child
 
 MULTI_WORKER = {"strategy": {"kind": "multi_worker", "workers": 2}}
 PARAMETER_SERVER = {"strategy": {"kind": "parameter_server", "workers": 2, "ps": 1}}

@@ -18,12 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tfx
-from all_operations import NOTHING, SCHEMA, plan, small_plan, table
-from example_files import stored
 from google.protobuf import text_format
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
-from ingest_runs import FORMATS, TWO_WORKERS, data, ingest
 from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.transform.executor import Executor as StockExecutor
@@ -31,8 +28,6 @@ from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2, transform_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
-from tolerances import float64_sum
-from transform_runs import Transformed, transform
 
 from components.base.errors import InputError
 from components.compat import tft as compat
@@ -46,6 +41,11 @@ from components.features.unparsed_dates import UnparsedDates
 from components.transform import apply, declared_analysis, executor, transform_graph
 from data import clicks
 from pipeline.authoring.config import load
+from tests.support.data.all_operations import NOTHING, SCHEMA, plan, small_plan, table
+from tests.support.data.example_files import stored
+from tests.support.data.tolerances import float64_sum
+from tests.support.runs.ingest_runs import FORMATS, TWO_WORKERS, data, ingest
+from tests.support.runs.transform_runs import Transformed, transform
 
 both_lines = pytest.mark.both_lines
 TRIPS = 3_000
@@ -287,7 +287,7 @@ def test_result_does_not_depend_on_workers(tmp_path: Path, monkeypatch: pytest.M
     single = transform(examples_artifact, SCHEMA, tmp_path / "one", small_plan())
     threads = transform(examples_artifact, SCHEMA, tmp_path / "threads", small_plan(), beam=TWO_WORKERS)
     assert_equal(threads, single, "row_z_score")
-    program, out = Path(__file__).parents[3] / "support/forked_transform.py", tmp_path / "forked"
+    program, out = Path(__file__).parents[3] / "support/programs/forked_transform.py", tmp_path / "forked"
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     command = [sys.executable, str(program), examples_artifact.uri, str(out)]
     assert subprocess.run(command, env=environment, check=False, timeout=300).returncode == 0

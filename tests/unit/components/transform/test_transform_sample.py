@@ -8,10 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from all_operations import NOTHING, SCHEMA, plan_of, small_plan, table
-from example_files import stored
-from ingest_runs import TWO_WORKERS
-from transform_runs import Transformed, transform
 
 from components.base.errors import MachineError
 from components.data import examples, skew_sample
@@ -20,6 +16,10 @@ from components.features.host import EXPORTED_OPS
 from components.features.transforms import numbers
 from components.transform import apply, transform_graph
 from components.transform.executor import StockExecutor
+from tests.support.data.all_operations import NOTHING, SCHEMA, plan_of, small_plan, table
+from tests.support.data.example_files import stored
+from tests.support.runs.ingest_runs import TWO_WORKERS
+from tests.support.runs.transform_runs import Transformed, transform
 
 both_lines = pytest.mark.both_lines
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from small_config import load_small
 from tfx.proto.orchestration import pipeline_pb2
 
 from components.base.errors import InputError
 from pipeline.authoring import own_nodes
 from pipeline.orchestration.compiler import compile_pipeline
+from tests.support.data.small_config import load_small
 
 pytestmark = pytest.mark.both_lines
 

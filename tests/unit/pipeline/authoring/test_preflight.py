@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_config import load_small
 
 from components.base import limits
 from components.base.errors import InputError
 from pipeline.authoring import preflight
 from pipeline.authoring.config import Config, Loaded
+from tests.support.data.small_config import load_small
 
 
 @pytest.fixture

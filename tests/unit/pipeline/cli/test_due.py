@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import people
 import pytest
-from command import light_command
-from store_writer import Writer
 
 from components.base.errors import InputError
 from pipeline.authoring.config import load
 from pipeline.cli.due import decide
+from tests.support.data import people
+from tests.support.runs.command import light_command
+from tests.support.runs.store_writer import Writer
 
 _SCHEDULE = {"every": "@daily", "start": "2026-01-01", "only_if": "new_span"}
 

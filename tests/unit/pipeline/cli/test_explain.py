@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command import command, light_command
-from report_runs import write_run
+
+from tests.support.runs.command import command, light_command
+from tests.support.runs.report_runs import write_run
 
 
 @pytest.fixture(scope="module")

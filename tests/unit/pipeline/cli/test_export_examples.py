@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from store_writer import Writer
 
 from components.data.example_encoder import encode
 from components.data.examples import ParquetWriter, to_lists
 from pipeline.cli.main import main
+from tests.support.runs.store_writer import Writer
 
 ROWS = pa.RecordBatch.from_pydict({"a": pa.array([1, None, 3]), "b": pa.array([[b"x"], [], [b"y", b"z"]])})
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from command import Ended, command, light_command
-from stored_history import History
 
 from pipeline.core import run_locks
+from tests.support.runs.command import Ended, command, light_command
+from tests.support.runs.stored_history import History
 
 
 def run_command(history: History, *arguments: str) -> Ended:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from command import ROOT, light_command
-from store_writer import Writer
 
 from pipeline.authoring.config import load, load_recorded
+from tests.support.runs.command import ROOT, light_command
+from tests.support.runs.store_writer import Writer
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import JsonHandler, serving
-from pushed import push
-from small_config import load_small
 
 from components.base.errors import GateError, InputError, MachineError, PipelineError
 from components.evaluator.verdict import Check
@@ -23,6 +20,9 @@ from pipeline.cli import notifications
 from pipeline.cli.main import main
 from pipeline.cli.notifications import Notification
 from pipeline.core.records import NodeOutcome, NodeResult, RunResult, RunSummary, make_refused_result
+from tests.support.data.small_config import load_small
+from tests.support.fakes.fake_service import JsonHandler, serving
+from tests.support.runs.pushed import push
 
 NOTE = Notification("drift", "taxi", "r1", "taxi: span 4 has drifted", {"span": 4}, "2026-11-26T04:00:00+00:00")
 RECEIVED = {

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from small_config import load_small
-
 from components.features.config import FeaturesConfig
 from pipeline.cli import plan
+from tests.support.data.small_config import load_small
 
 
 def test_store_without_tables_does_not_change_the_plan(tmp_path: Path) -> None:

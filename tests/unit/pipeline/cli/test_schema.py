@@ -11,7 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from command import ROOT, light_command
+
+from tests.support.runs.command import ROOT, light_command
 
 PAGES = ("docs/reference/config-example.md", "docs/how-to/own-nodes.md", "docs/tutorial.md")
 

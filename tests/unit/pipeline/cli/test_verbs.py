@@ -8,11 +8,11 @@ import re
 import shlex
 
 import pytest
-from command import ROOT, light_command
 
 from components.base.errors import InputError
 from pipeline.cli import usage
 from pipeline.cli.verbs import ALIASES, GROUPS, VERBS, find_verb
+from tests.support.runs.command import ROOT, light_command
 
 
 def test_command_line_has_15_verbs_and_groups():

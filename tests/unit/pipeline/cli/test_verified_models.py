@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pushed import push
 
 from components.base.errors import InputError
 from components.monitor import executor
@@ -16,6 +15,7 @@ from pipeline.cli import predict
 from pipeline.core.metadata.store import Store
 from pipeline.inspection.served_versions import Versions
 from pipeline.registry.versions import PushFolder
+from tests.support.runs.pushed import push
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_fork_server import in_child, main_of
-from stepped import verify
 
 from pipeline.core import run_record
+from tests.support.runs.stepped import verify
+from tests.support.servers.in_fork_server import in_child, main_of
 
 MODEL = Path(run_record.__file__).with_name("runs.pml")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
-from stored_history import History
 
 from components.base.errors import InputError
 from pipeline.core.text import flatten_json
 from pipeline.inspection.cache_reasons import Difference, Reason, why_not_cached
+from tests.support.runs.stored_history import History
 
 
 def explain(history: History, run: str, node: str) -> Reason:

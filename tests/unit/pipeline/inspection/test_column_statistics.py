@@ -6,13 +6,13 @@ import math
 from pathlib import Path
 
 import pytest
-from store_writer import Writer
 from tensorflow_metadata.proto.v0 import statistics_pb2 as proto
-from tolerances import float64_sum
 
 from components.base.errors import InputError
 from pipeline.core.metadata.store import Store
 from pipeline.inspection.column_statistics import changes, columns
+from tests.support.data.tolerances import float64_sum
+from tests.support.runs.store_writer import Writer
 
 
 def write_statistics(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_history import History
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.evaluator.verdict import SliceMetrics, Verdict
 from pipeline.inspection.comparison import compare
+from tests.support.runs.stored_history import History
 
 
 def schema(*columns: str) -> str:

@@ -7,9 +7,9 @@ import uuid
 from collections import Counter
 
 import pytest
-from stored_history import History
 
 from pipeline.inspection import export
+from tests.support.runs.stored_history import History
 
 
 def test_artifacts_runs_and_executions_are_exported_once(history: History, monkeypatch: pytest.MonkeyPatch):

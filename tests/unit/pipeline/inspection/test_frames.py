@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
-from stored_history import History
 
 from pipeline.core.metadata import Store
 from pipeline.inspection import run_history
 from pipeline.inspection.export import frame
+from tests.support.runs.stored_history import History
 
 
 def test_properties_of_artifacts_become_columns(history: History):

@@ -6,11 +6,11 @@ import json
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
-from stored_history import History
 
 from components.base.errors import InputError
 from pipeline.inspection import lineage
 from pipeline.inspection.lineage import trace
+from tests.support.runs.stored_history import History
 
 
 def test_ancestors_of_a_pushed_version_are_traced(history: History):

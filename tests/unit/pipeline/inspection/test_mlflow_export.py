@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import programs
 import pytest
 import tensorflow as tf
-from command import ROOT, Ended, call, light_command
-from stored_history import History
-from tolerances import rounding
+
+from tests.support.data.tolerances import rounding
+from tests.support.programs import programs
+from tests.support.runs.command import ROOT, Ended, call, light_command
+from tests.support.runs.stored_history import History
 
 READER = """
 import json, sys

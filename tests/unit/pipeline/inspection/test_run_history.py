@@ -7,11 +7,11 @@ import itertools
 import os
 
 import pytest
-from stored_history import History
 
 from pipeline.core import run_record
 from pipeline.inspection import run_history
 from pipeline.inspection.run_history import RunListEntry
+from tests.support.runs.stored_history import History
 
 
 def list_entries(history: History, **filters: object) -> list[RunListEntry]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from evaluations import read_facts, write_evaluation, write_statistics
-from in_fork_server import in_child
-from store_writer import Writer
 
 from components.evaluator.verdict import Check, SliceMetrics, Verdict
 from pipeline.core.records import RunSummary
+from tests.support.runs.evaluations import read_facts, write_evaluation, write_statistics
+from tests.support.runs.store_writer import Writer
+from tests.support.servers.in_fork_server import in_child
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 
 import pytest
-from report_runs import frame, write_events
 from tensorboard.compat.proto import event_pb2
 
 from pipeline.inspection.training_curves import read
+from tests.support.runs.report_runs import frame, write_events
 
 
 def test_name_of_the_folder_is_the_kind_of_the_curve(tmp_path: Path):

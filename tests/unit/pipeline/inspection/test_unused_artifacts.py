@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
-from stored_history import History
 
 from components.base.errors import InputError, MachineError
 from pipeline.inspection.unused_artifacts import Unused, find_unused, remove
+from tests.support.runs.stored_history import History
 
 
 def list_unused_names(history: History, keep: int, *versions: str) -> set[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_config import load_small
 
 from pipeline.orchestration import candidates
+from tests.support.data.small_config import load_small
 
 
 class Interrupted:

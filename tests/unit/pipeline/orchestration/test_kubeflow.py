@@ -7,10 +7,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
 import yaml
-from command import light_command
 from pydantic import ValidationError
 
 from components.base.errors import InputError, MachineError
@@ -20,6 +18,8 @@ from pipeline.cli.node.run import _parse_span
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import kubeflow
 from pipeline.orchestration import kubeflow as kubeflow_client
+from tests.support.data import people
+from tests.support.runs.command import light_command
 
 GRAPH = (GraphNode("ExampleGen", ()), GraphNode("SchemaGen", ()), GraphNode("Trainer", ("ExampleGen", "SchemaGen")))
 SECTION = {"image": "example.com/team/pipeline:1.4", "claim": "pipeline"}

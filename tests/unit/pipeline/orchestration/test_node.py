@@ -8,14 +8,14 @@ from pathlib import Path
 
 import ml_metadata as mlmd
 import pytest
-from in_fork_server import in_child
 from ml_metadata.proto import metadata_store_pb2 as proto
-from toy_runs import add_config, compile_in_child
 
 from components.base.errors import InputError
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
 from pipeline.orchestration.local import processes
+from tests.support.runs.toy_runs import add_config, compile_in_child
+from tests.support.servers.in_fork_server import in_child
 
 CHAIN = ("Source", "Add", "Actor", "Rows")
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
 from google.protobuf import json_format
 from tfx.proto.orchestration import pipeline_pb2
@@ -14,6 +13,7 @@ from tfx.proto.orchestration import pipeline_pb2
 from pipeline.authoring.config import load
 from pipeline.orchestration import compiler
 from pipeline.orchestration.root_folder import ROOT, ir_with_root, ir_without_root, without_root
+from tests.support.data import people
 
 
 def parse_ir(ir: bytes) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
 import yaml
 from google.protobuf import json_format
@@ -15,6 +14,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from components.base.errors import InputError
 from pipeline.authoring.config import Config, load
 from pipeline.orchestration import vertex
+from tests.support.data import people
 
 pytestmark = pytest.mark.both_lines
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
-from fake_vertex_api import Api, serve
 
 from components.base.errors import InputError, MachineError
 from pipeline.authoring.config import Config, load
 from pipeline.orchestration.vertex_client import submit
+from tests.support.data import people
+from tests.support.fakes.fake_vertex_api import Api, serve
 
 pytestmark = pytest.mark.both_lines
 

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from command import ROOT, SECONDS, Ended
-from forked_command import ForkedCommand
 
 from pipeline.orchestration import vertex_entrypoint
+from tests.support.runs.command import ROOT, SECONDS, Ended
+from tests.support.servers.forked_command import ForkedCommand
 
 pytestmark = pytest.mark.both_lines
 

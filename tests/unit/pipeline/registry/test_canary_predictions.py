@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from request_logs import raw, write
-from tolerances import rounding
 
 from components.monitor.config import MonitorConfig
 from components.monitor.request_log import ServedRows
@@ -18,6 +16,8 @@ from pipeline.registry import canary_predictions
 from pipeline.registry.canary_predictions import compare
 from pipeline.registry.canary_rollout import Measurement, Predictions, judge
 from pipeline.registry.traffic_metrics import Traffic
+from tests.support.data.request_logs import raw, write
+from tests.support.data.tolerances import rounding
 
 FINE = Traffic(10_000, 0, 0.01)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pushed import push
 from pydantic import ValidationError
 
 from components.base.errors import InputError, MachineError
@@ -20,6 +19,7 @@ from pipeline.registry import canary_rollout, promotion
 from pipeline.registry.canary_rollout import Measurement, Outcome, OutputDifference, Predictions, judge
 from pipeline.registry.traffic_metrics import Traffic
 from pipeline.registry.versions import PushFolder
+from tests.support.runs.pushed import push
 
 STEPS = (CanaryStep(percent=10, duration=60), CanaryStep(percent=50, duration=120))
 POLICY = CanaryConfig(steps=STEPS, interval=15, patience=100)

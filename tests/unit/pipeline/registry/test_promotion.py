@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from push_folders import KINDS, Files
-from push_folders import push_folder as make_push_folder
 
 from components.base.errors import InputError
 from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
+from tests.support.runs.push_folders import KINDS, Files
+from tests.support.runs.push_folders import push_folder as make_push_folder
 
 CONTEXT = multiprocessing.get_context("spawn")
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from pushed import push
 
 from pipeline.cli.main import main
+from tests.support.runs.pushed import push
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import programs
 import pytest
 import yaml
-from fake_service import JsonHandler, serving
 
 from components.base.errors import MachineError
 from components.pusher.config import RolloutConfig
 from pipeline.authoring.config.canary import CanaryConfig, Source
 from pipeline.registry import traffic_metrics
 from pipeline.registry.traffic_metrics import Traffic
+from tests.support.fakes.fake_service import JsonHandler, serving
+from tests.support.programs import programs
 
 SETTINGS = RolloutConfig(model_name="Taxi_2")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
-from serving import line
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components.serving.server.errors import RequestError
@@ -22,6 +21,7 @@ from components.serving.server.model_manager import (
     load_verified,
 )
 from components.serving.server.saved_model import SavedModel
+from tests.support.servers.serving import line
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import killed_request_log
 import pytest
 import tensorflow as tf
-from command import ROOT, SECONDS
-from forked_command import ForkedCommand
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from components.serving.server import request_log
 from components.serving.server.request_log import RequestLog
+from tests.support.programs import killed_request_log
+from tests.support.runs.command import ROOT, SECONDS
+from tests.support.servers.forked_command import ForkedCommand
 
 BYTES = 1 << 30
 

@@ -11,14 +11,14 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
-from old_models import classifier
-from serving import example, line
 from tensorflow.python.saved_model import loader_impl
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
 from components.serving.server.model_manager import load_verified
 from components.serving.server.saved_model import SavedModel, Signature, TensorSpec
+from tests.support.data.old_models import classifier
+from tests.support.servers.serving import example, line
 
 WARM_UP = Path("assets.extra", "tf_serving_warmup_requests")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tolerances import float64_sum
 
 from components.serving.server.metrics import Metrics
 from components.serving.server.model_manager import AVAILABLE, END, Version
+from tests.support.data.tolerances import float64_sum
 
 PREFIX = ":tensorflow:serving:"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -14,11 +14,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from serving import proto
 from tensorflow.core.framework import tensor_pb2
 
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import from_proto, to_proto
+from tests.support.servers.serving import proto
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 NUMBERS = [np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.bool_]

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from command import ROOT
-from serving import columns_model, line, predict, write_warmup
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components.results.request_schema import FILE, Column, RequestSchema
@@ -23,6 +21,8 @@ from components.serving.server import warm_up
 from components.serving.server.errors import RequestError
 from components.serving.server.model_manager import AVAILABLE, END, LOADING, ModelManager, load_verified
 from components.serving.server.saved_model import SavedModel, Signature, TensorSpec
+from tests.support.runs.command import ROOT
+from tests.support.servers.serving import columns_model, line, predict, write_warmup
 
 MISSING_INT = np.iinfo(np.int64).min
 SCHEMA = RequestSchema(
@@ -191,7 +191,7 @@ def test_first_requests_do_not_optimize_graphs(tmp_path: Path) -> None:
     """TensorFlow logs every graph that it optimizes. It reads the log level once, so a new process is needed."""
     folder = columns_model(tmp_path, 1)
     environment = {**os.environ, "TF_CPP_VMODULE": "meta_optimizer=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
-    program = [sys.executable, str(ROOT / "tests/support/first_requests.py"), str(folder)]
+    program = [sys.executable, str(ROOT / "tests/support/programs/first_requests.py"), str(folder)]
     output = subprocess.run(program, capture_output=True, text=True, env=environment, check=True).stderr
     before, after = output.split("every signature is warmed up")
     assert before.count("Starting optimization for grappler item") > 3

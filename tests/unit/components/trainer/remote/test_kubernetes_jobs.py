@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_service import JsonHandler, serving
 
 from components.base.errors import InputError, MachineError
 from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import State
 from components.trainer.remote.kubernetes_jobs import KubernetesJobs
+from tests.support.fakes.fake_service import JsonHandler, serving
 
 NAME = "train-taxi-1"
 JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/mine/jobsets"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tfjob_operator import restarts, tasks
-
 from components.trainer.config import TrainingConfig
 from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig
 from pipeline.authoring.config import load
+from tests.support.fakes.tfjob_operator import restarts, tasks
 
 
 def job_of(training: TrainingConfig) -> manifests.Job:

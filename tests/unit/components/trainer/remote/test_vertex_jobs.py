@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import fake_vertex_api
 import pytest
-from fake_vertex_api import Api
 
 from components.base.errors import InputError, MachineError
 from components.trainer.config import TrainingConfig
@@ -15,6 +13,8 @@ from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import State
 from components.trainer.remote.vertex_jobs import VertexJobs
+from tests.support.fakes import fake_vertex_api
+from tests.support.fakes.fake_vertex_api import Api
 
 NAME = "train-taxi-1"
 

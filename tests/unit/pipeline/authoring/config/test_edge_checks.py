@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import people
 import pytest
 
 from components.base.errors import InputError
 from pipeline.authoring.config import load
+from tests.support.data import people
 
 
 def write_config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from small_config import load_small
 
 from components.base.errors import InputError
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
+from tests.support.data.small_config import load_small
 
 
 def load_config(folder: Path, *nodes: dict[str, Any], **sections: Any) -> Config:

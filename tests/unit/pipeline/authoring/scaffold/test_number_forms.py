@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from ingest_runs import all_rows, bad_rows, data, ingest, ingest_error
 
 from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import draft
+from tests.support.runs.ingest_runs import all_rows, bad_rows, data, ingest, ingest_error
 
 ROWS = 400
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scaffold_tables import ROWS, TABLES, Rows, codes, houses, random, write_rows
 
 from components.base.config_section import Task
 from components.base.errors import InputError
@@ -21,6 +20,7 @@ from pipeline.authoring.config import Config, load
 from pipeline.authoring.config.cross_checks import check_columns
 from pipeline.authoring.scaffold import Draft, decisions, draft
 from pipeline.authoring.scaffold.schema import schema
+from tests.support.data.scaffold_tables import ROWS, TABLES, Rows, codes, houses, random, write_rows
 
 
 def draft_table(name: str, folder: Path) -> tuple[Draft, Config]:

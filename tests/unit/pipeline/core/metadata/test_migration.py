@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import command, light_command
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
-from stored_history import History
 
 from components.base.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
@@ -15,6 +13,8 @@ from pipeline.core.metadata.connection import make_connection_config
 from pipeline.core.metadata.maintenance import migrate
 from pipeline.core.metadata.sql import Tables
 from pipeline.core.metadata.store import Store
+from tests.support.runs.command import command, light_command
+from tests.support.runs.stored_history import History
 
 
 @pytest.fixture

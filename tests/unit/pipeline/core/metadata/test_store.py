@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
-from store_writer import Writer
 
 from components.base.errors import MachineError
 from pipeline.core.metadata.connection import cancel, list_unfinished
 from pipeline.core.metadata.store import Store
+from tests.support.runs.store_writer import Writer
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from report_runs import HARM, write_run
-from stored_history import History
 
 from pipeline.core.run_record import RunRecord, create_run
 from pipeline.inspection.report import live_pages, runs_page
 from pipeline.inspection.report.live_pages import Pages, Response
+from tests.support.runs.report_runs import HARM, write_run
+from tests.support.runs.stored_history import History
 
 
 @pytest.fixture(autouse=True)

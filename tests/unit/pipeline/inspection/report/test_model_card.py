@@ -6,10 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from report_runs import HARM, content_of, write_run
-from store_writer import Writer
-
 from pipeline.inspection.report import model_card
+from tests.support.runs.report_runs import HARM, content_of, write_run
+from tests.support.runs.store_writer import Writer
 
 
 def test_card_has_the_fields_of_the_schema_and_the_values_of_the_run(tmp_path: Path):

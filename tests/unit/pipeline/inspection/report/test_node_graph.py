@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from report_runs import HARM
-
 from pipeline.inspection.report.node_graph import MOST, draw, transitive_reduction
+from tests.support.runs.report_runs import HARM
 
 
 def make_nodes(*names: str) -> dict[str, dict[str, object]]:

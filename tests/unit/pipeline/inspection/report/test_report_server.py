@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import light_command
-from stored_history import History, write_history
-from ui_server import fetch_page, serve_pages
 
 from components.base.errors import InputError, MachineError
 from pipeline.inspection.report.live_pages import Pages
 from pipeline.inspection.report.server import HOST, Server
+from tests.support.runs.command import light_command
+from tests.support.runs.stored_history import History, write_history
+from tests.support.servers.ui_server import fetch_page, serve_pages
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from pushed import PROVENANCE
-from report_runs import HARM, content_of, monitoring, write_run
-from store_writer import Writer
 
 from components.base.config_section import Task
 from components.evaluator.importance import Importance
 from components.monitor.result import Monitoring
 from components.results import version_manifest
 from pipeline.inspection.report.run_page import environment, render, render_monitoring
+from tests.support.runs.pushed import PROVENANCE
+from tests.support.runs.report_runs import HARM, content_of, monitoring, write_run
+from tests.support.runs.store_writer import Writer
 
 _VOID = {"meta", "br", "img", "rect", "circle", "path", "polyline"}
 

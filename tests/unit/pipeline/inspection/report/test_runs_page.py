@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from report_runs import HARM
-
 from pipeline.inspection.report import runs_page
 from pipeline.inspection.report.write import NAME
 from pipeline.inspection.run_history import RunListEntry
+from tests.support.runs.report_runs import HARM
 
 
 def make_entry(run: str, started: float = 1.0, **metrics: float) -> RunListEntry:

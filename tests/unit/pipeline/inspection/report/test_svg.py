@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from report_runs import HARM
 
 from pipeline.inspection.report import svg
+from tests.support.runs.report_runs import HARM
 
 NUMBERS = st.floats(-1e299, 1e299)
 ANY = st.floats()

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from command import light_command
-from report_runs import the_run, write_run
 
 from components.base.errors import InputError, MachineError
 from pipeline.inspection.report import write
+from tests.support.runs.command import light_command
+from tests.support.runs.report_runs import the_run, write_run
 
 
 @pytest.mark.parametrize("run", ["..", ".", "", "../../etc", "/etc", "a/b", "a\0b"])

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_flink import FakeFlink, fake_flink
-from small_config import load_small
 
 from components.base.errors import InputError, MachineError
 from pipeline.authoring.config import Config, Loaded
 from pipeline.orchestration.engines import checks, flink_checks
+from tests.support.data.small_config import load_small
+from tests.support.fakes.fake_flink import FakeFlink, fake_flink
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forked import start
-from listening import listens_on_loopback
+
+from tests.support.programs.forked import start
+from tests.support.servers.listening import listens_on_loopback
 
 
 def test_workers_share_the_work_and_end_with_it(tmp_path: Path) -> None:

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import engine_program
 import grpc
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-from fake_flink import FakeFlink, fake_flink
-from flink_cluster import free_ports
-from recording_job_service import Recorder, names, serve
 
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
 from pipeline.orchestration.engines import flink_rest, job_api
 from pipeline.orchestration.engines.job_runner import is_lost
+from tests.support.fakes.fake_flink import FakeFlink, fake_flink
+from tests.support.fakes.recording_job_service import Recorder, names, serve
+from tests.support.programs import engine_program
+from tests.support.servers.flink_cluster import free_ports
 
 SECONDS = 120
 LOST = ("FAILED", "java.util.concurrent.TimeoutException: Heartbeat of TaskManager with id a timed out.")

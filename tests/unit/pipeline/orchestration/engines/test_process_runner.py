@@ -9,14 +9,14 @@ import os
 import signal
 from pathlib import Path
 
-import engine_program
 import pytest
-from beam_servers import job_service
-from command import ROOT, SECONDS
-from listening import listens_on_loopback
 
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
+from tests.support.programs import engine_program
+from tests.support.runs.command import ROOT, SECONDS
+from tests.support.servers.beam_servers import job_service
+from tests.support.servers.listening import listens_on_loopback
 
 pytestmark = pytest.mark.both_lines
 

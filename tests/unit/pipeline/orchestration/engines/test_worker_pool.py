@@ -17,7 +17,8 @@ import grpc
 import psutil
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
-from beam_servers import Server, pool
+
+from tests.support.servers.beam_servers import Server, pool
 
 pytestmark = pytest.mark.both_lines
 

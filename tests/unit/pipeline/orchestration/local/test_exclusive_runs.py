@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import people
 import pytest
-from command import ROOT, command, light_command
 
 from components.base.errors import InputError
 from pipeline.orchestration.local.scheduler import LOCK_FILE, exclusive_run
+from tests.support.data import people
+from tests.support.runs.command import ROOT, command, light_command
 
 _HOLDS = """
 import sys

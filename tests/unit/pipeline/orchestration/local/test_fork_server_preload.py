@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from imported_modules import modules
-from in_fork_server import in_child
-
 from components.base.config_section import Section
+from tests.support.programs.imported_modules import modules
+from tests.support.servers.in_fork_server import in_child
 
 
 def test_config_sections_and_tfx_are_imported(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from in_fork_server import in_child, result_of
-from toy_runs import compile_in_child, run_toy
 
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import RunResult
 from pipeline.orchestration.local import processes, scheduler
 from pipeline.orchestration.local.processes import NodeProcess, start_server
+from tests.support.runs.toy_runs import compile_in_child, run_toy
+from tests.support.servers.in_fork_server import in_child, result_of
 
 
 def get_states(result: RunResult) -> dict[str, str]:

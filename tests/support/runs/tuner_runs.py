@@ -1,0 +1,106 @@
+"""Searches of a Tuner, run as its node runs them. TFX is imported inside the functions, which tests call in a child."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from components.base import errors
+from tests.support.runs.trainer_runs import Prepared, artifact, inputs_of, plan_of
+
+
+def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[str, Any], stop_at: int = 0) -> Any:
+    """Run the Tuner's executor in this process.
+
+    Args:
+      prepared: Input of the search.
+      folder: Folder for its outputs; empty, or the folder of an earlier attempt.
+      training: fields of the training section.
+      tune: the `tune` section.
+      stop_at: Number of the trial at whose start this process receives SIGTERM, or 0 for no signal.
+
+    Returns:
+      The contents of trials.json and of TFX's tuner_results.json, and the best values.
+    """
+    from tfx.dsl.components.base.base_executor import BaseExecutor
+    from tfx.types.standard_artifacts import HyperParameters, TunerResults
+
+    from components.tuner import search
+    from components.tuner.config import TuneConfig
+    from components.tuner.executor import Executor
+    from components.tuner.plan import tuning_plan
+
+    outputs = {
+        "best_hyperparameters": artifact(HyperParameters, str(folder / "best")),
+        "tuner_results": artifact(TunerResults, str(folder / "results")),
+    }
+    for name in ("best", "results", "work"):
+        (folder / name).mkdir(exist_ok=True, parents=True)
+    plan = tuning_plan(plan_of(prepared, training), TuneConfig.model_validate(tune))
+    properties = {
+        "tuner_fn": search.PATH,
+        "train_args": "{}",
+        "eval_args": "{}",
+        "custom_config": json.dumps({"plan": plan.model_dump_json(), "code": "of the test"}),
+    }
+    if stop_at:
+        _stop_at(stop_at)
+    context = BaseExecutor.Context(stateful_working_dir=str(folder / "work"))
+    Executor(context).Do(inputs_of(prepared), outputs, properties)
+    [best] = (folder / "best").iterdir()
+    return (
+        json.loads((folder / "results" / "trials.json").read_text()),
+        json.loads((folder / "results" / "tuner_results.json").read_text()),
+        json.loads(best.read_text())["values"],
+    )
+
+
+def _stop_at(number: int) -> None:
+    """Send this process SIGTERM when a trial has begun."""
+    from components.tuner.trial_process import TrialProcess
+
+    original, begun = TrialProcess.__init__, []
+
+    def start(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        begun.append(self)
+        if len(begun) == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    TrialProcess.__init__ = start
+
+
+def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
+    """Run a search whose trials fail with a full disk; return the error."""
+    from components.trainer.training import Training
+
+    def fit(self: Any, *arguments: Any) -> None:
+        raise OSError("No space left on device")
+
+    Training.fit = fit
+    try:
+        tune(prepared, folder, training, section)
+    except Exception as error:
+        return errors.find(error)
+
+
+def tune_with_kills(
+    prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any], always: float, once: float
+) -> Any:
+    """Run a search in which the processes of the trials with two learning rates are killed, those of one only once."""
+    from components.trainer.training import Training
+
+    original = Training.fit
+
+    def fit(self: Any, *arguments: Any) -> None:
+        rate = self._plan.training.learning_rate
+        if rate == always or (rate == once and not (folder / "killed").exists()):
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(self, *arguments)
+
+    Training.fit = fit
+    return tune(prepared, folder, training, section)
