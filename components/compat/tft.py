@@ -69,7 +69,7 @@ def write_transform_graph(
     if assets:
         with tf.io.gfile.GFile(os.path.join(metadata, tft.TFTransformOutput.ASSET_MAP), "w") as file:  # noqa: PTH118
             file.write(json.dumps(dict(assets)))
-    return _of_batches(module)
+    return _make_batch_function(module)
 
 
 def trace(function: Callable[..., Any], signature: Any) -> tuple[Any, tf.Module]:
@@ -100,7 +100,7 @@ def load_transform_graph(folder: str) -> Function:
     Args:
       folder: Folder of the graph, local or remote.
     """
-    return _of_batches(tf.saved_model.load(os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)))  # noqa: PTH118
+    return _make_batch_function(tf.saved_model.load(os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)))  # noqa: PTH118
 
 
 _RESOURCES = {"assets", "created_variables", "initializers", "pruned_variables", "resources", "trackable_objects"}
@@ -316,7 +316,7 @@ def _has_ranges(outputs: Tensors) -> bool:
     return any(tensor.name in names for tensor in collected)
 
 
-def _of_batches(module: Any) -> Function:
+def _make_batch_function(module: Any) -> Function:
     """Return the function of a transform graph.
 
     Hooks: ConcreteFunction._call_with_flat_signature. A normal call tries the structured signature first. Before it

@@ -60,7 +60,7 @@ def check_tables(loaded: Loaded) -> None:
     Raises:
       InputError: If the tables need more memory than the tasks have.
     """
-    loaded.refuse(_of_tables(loaded.config, memory()[0]))
+    loaded.refuse(_check_table_memory(loaded.config, memory()[0]))
 
 
 def check_data(loaded: Loaded) -> None:
@@ -71,7 +71,7 @@ def check_data(loaded: Loaded) -> None:
     """
     config = loaded.config
     _check_generated(config.data)
-    problems = [*_check_optional_nodes(config), *_of_features(config)]
+    problems = [*_check_optional_nodes(config), *_check_features(config)]
     columns = readers.columns(config.data)
     if columns is None:
         loaded.refuse(problems)
@@ -81,7 +81,7 @@ def check_data(loaded: Loaded) -> None:
         text = f"expected at most {limits.MOST_COLUMNS:,} columns, received {len(columns):,}; {_COLUMNS_REMEDY}"
         problems.append(Problem(("data", "path"), text))
     if config.schema_.path:
-        problems += _of_schema(config, config.schema_.path, columns)
+        problems += _compare_schema(config, config.schema_.path, columns)
     loaded.refuse(problems)
     # Read the columns of the whole source last, because the checks above report missing columns more clearly.
     readers.columns(config.source())
@@ -97,7 +97,7 @@ def _check_optional_nodes(config: Config) -> Iterator[Problem]:
             yield from node.check_columns(config, columns)
 
 
-def _of_features(config: Config) -> list[Problem]:
+def _check_features(config: Config) -> list[Problem]:
     """Return a problem if the features read more columns than a model can have as inputs."""
     count = 0 if config.features.preprocessing_fn else len(config.features.columns_read)
     if count <= limits.MOST_FEATURE_COLUMNS:
@@ -106,7 +106,7 @@ def _of_features(config: Config) -> list[Problem]:
     return [Problem(("features", "columns"), f"{text}; remove those that predict least")]
 
 
-def _of_tables(config: Config, memory: int) -> list[Problem]:
+def _check_table_memory(config: Config, memory: int) -> list[Problem]:
     """Return a problem if the tables of IDs need more memory than the tasks of the training have.
 
     The sizes of vocabularies are not known before the data is read, so vocabularies count as empty. The Trainer checks
@@ -141,19 +141,19 @@ def _check_generated(data: DataConfig) -> None:
             raise InputError(f"data.path: expected a file or folder at {path}, and there is none yet", data.remedy)
 
 
-def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
+def _compare_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
     """Return differences between the columns of the data and of a curated schema, and problems with its types."""
     curated = schemas.read(path)
     key = ("schema", "path")
     missing = [name for name, column in curated.items() if column.required and name not in columns]
     problems = [Problem(key, f"{path} requires a column {name!r}, and the data has none") for name in missing]
-    problems += _of_classes(config, path, curated)
+    problems += _check_class_counts(config, path, curated)
     new = [name for name in columns if name not in curated]
     problems += [Problem(key, f"the data has a column {name!r}, and {path} does not list it") for name in new]
     return problems + check_dtypes(config, {name: column.dtype for name, column in curated.items() if column.dtype})
 
 
-def _of_classes(config: Config, path: str, curated: Mapping[str, schemas.SchemaColumn]) -> list[Problem]:
+def _check_class_counts(config: Config, path: str, curated: Mapping[str, schemas.SchemaColumn]) -> list[Problem]:
     """Return problems with labels whose domain in the schema contains more classes than a model can have."""
     if config.data.task != "multiclass":
         return []

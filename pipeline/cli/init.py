@@ -158,7 +158,7 @@ def _print_decisions(proposal: Draft, candidate_tables: Sequence[Table]) -> None
 
     from pipeline.authoring.scaffold import decisions
 
-    columns = list(decisions.of_columns(proposal))
+    columns = list(decisions.list_column_decisions(proposal))
     grid = make_table("column", "kind", "features", "why")
     for column in grid.columns[:3]:
         column.no_wrap, column.max_width = True, 40
@@ -166,7 +166,7 @@ def _print_decisions(proposal: Draft, candidate_tables: Sequence[Table]) -> None
         grid.add_row(decision.column, decision.kind, decision.features, decision.why)
     facts = make_table("", "")
     facts.show_header = False
-    for subject, reason in decisions.of_table(proposal):
+    for subject, reason in decisions.list_table_decisions(proposal):
         facts.add_row(subject, reason)
     # Column names may contain square brackets, which rich must not interpret as markup. Without a terminal, $COLUMNS
     # sets the width.

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from components.base.config_section import Problem
 from pipeline.authoring.config import document as documents
 from pipeline.authoring.config.cross_checks import check_config
-from pipeline.authoring.config.document import Document, of_booleans, of_validation, refuse
+from pipeline.authoring.config.document import Document, convert_validation_error, find_misplaced_booleans, refuse
 from pipeline.authoring.config.recorded import drop_defaults
 from pipeline.authoring.config.root import Config, extend_config
 
@@ -67,12 +67,14 @@ def _check(document: Document, assignments: Iterable[str]) -> Loaded:
     """Apply assignments to a document, and validate it as a config."""
     documents.assign(document, assignments)
     model = extend_config(document.values)
-    problems = of_booleans(document, model)
+    problems = find_misplaced_booleans(document, model)
     try:
         config = model.model_validate(document.values)
     except ValidationError as error:
         known = {problem.key for problem in problems}
-        refuse(document, [*problems, *(each for each in of_validation(error, model) if each.key not in known)])
+        refuse(
+            document, [*problems, *(each for each in convert_validation_error(error, model) if each.key not in known)]
+        )
         raise
     refuse(document, problems)
     loaded = Loaded(config, document)

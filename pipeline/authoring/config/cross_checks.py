@@ -21,7 +21,7 @@ from components.features.base_op import Dtype
 from components.features.expression import Expression, Label
 from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig
-from pipeline.authoring.config.document import of_validation
+from pipeline.authoring.config.document import convert_validation_error
 from pipeline.authoring.config.examples_format import tfrecord_readers
 from pipeline.authoring.config.exported_names import check_names
 from pipeline.authoring.config.model_checks import check_model
@@ -126,10 +126,10 @@ def _label(config: Config) -> Iterator[Problem]:
         except ValueError as error:
             yield Problem(label.key, str(error))
         else:
-            yield from _of_label(config, label.key, parsed)
+            yield from _check_label(config, label.key, parsed)
 
 
-def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
+def _check_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
     """Yield a label that does not fit the task, and features from which the model could compute the label.
 
     Args:
@@ -206,7 +206,7 @@ def _tune(config: Config) -> Iterator[Problem]:
             else:
                 config.model.with_values({"kind": kinds[0], name: value})
         except ValidationError as error:
-            for problem in of_validation(error, section):
+            for problem in convert_validation_error(error, section):
                 yield Problem(("tune", *key), problem.message)
 
 
@@ -225,7 +225,7 @@ def _metrics(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(_list_metrics(task))} do")
         elif metric(name, task).grouped and not config.evaluation.group:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
-        elif message := _of_quantiles(config, own):
+        elif message := _find_quantile_misfit(config, own):
             yield Problem(key, message)
     for key, threshold in thresholds.items():
         neither = label_of(str(key[-1]))[1].startswith(("interval_coverage", "popularity_at_"))
@@ -272,7 +272,7 @@ def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
         yield from node.list_thresholds(config)
 
 
-def _of_quantiles(config: Config, name: str) -> str | None:
+def _find_quantile_misfit(config: Config, name: str) -> str | None:
     """Return the reason why a metric does not fit the quantiles that the model predicts; None if it fits."""
     made, quantiles = metric(name), config.model.quantiles if config.model.loss == "quantile" else ()
     if made.quantiles and len(quantiles) < (2 if name.startswith("interval") else 1):

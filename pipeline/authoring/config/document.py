@@ -174,12 +174,12 @@ _EXPECTED = {
 }
 
 
-def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+def convert_validation_error(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """Convert the errors of pydantic to problems with messages in the style of this project."""
     return [_problem(dict(entry), model) for entry in error.errors(include_url=False)]
 
 
-def of_booleans(document: Document, model: type[BaseModel]) -> list[Problem]:
+def find_misplaced_booleans(document: Document, model: type[BaseModel]) -> list[Problem]:
     """Return a problem for every boolean where a number is expected; pydantic would convert it to 1 or 0."""
     problems = []
     for key, value in _leaves((), document.values):

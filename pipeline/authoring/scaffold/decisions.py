@@ -24,14 +24,14 @@ class ColumnDecision:
     why: str
 
 
-def of_columns(draft: Draft) -> Iterator[ColumnDecision]:
+def list_column_decisions(draft: Draft) -> Iterator[ColumnDecision]:
     """Yield one decision per column, in the order of the data."""
     for name, choice in draft.columns.items():
         features = ", ".join(map(_name, choice.ops)) if isinstance(choice, FeatureChoice) else "-"
         yield ColumnDecision(name, _KINDS[kind(draft.table.columns[name])], features, choice.why)
 
 
-def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
+def list_table_decisions(draft: Draft) -> Iterator[tuple[str, str]]:
     """Yield the decisions about the whole table, as (subject, decision with its reason)."""
     for note in draft.table.format_notes:
         yield "format", note

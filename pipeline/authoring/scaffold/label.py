@@ -64,7 +64,7 @@ def learning_task_of(table: Table, label: str, task: Task | None = None) -> Lear
     """
     name = column_name(label)
     if name in table.columns:
-        return _of_column(name, table.columns[name], task)
+        return _derive_from_column(name, table.columns[name], task)
     try:
         parsed = expression.parse(label)
     except ValueError as error:
@@ -75,10 +75,10 @@ def learning_task_of(table: Table, label: str, task: Task | None = None) -> Lear
                 f"--label: the data has no column {column!r}{did_you_mean(column, table.columns)}",
                 "give --label a column of the data",
             )
-    return _of_expression(parsed, table, task)
+    return _derive_from_expression(parsed, table, task)
 
 
-def _of_expression(parsed: expression.Expression, table: Table, task: Task | None) -> LearningTask:
+def _derive_from_expression(parsed: expression.Expression, table: Table, task: Task | None) -> LearningTask:
     """Derive the learning task of an expression: binary for a comparison, regression for a number."""
     try:
         value = label_values.evaluate(parsed, table.columns)
@@ -95,7 +95,7 @@ def _of_expression(parsed: expression.Expression, table: Table, task: Task | Non
     return _checked(LearningTask(parsed.text, "regression", parsed.columns, value.astype(float), {}, ()), task)
 
 
-def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
+def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     """Derive the learning task of a column from the number of its distinct values.
 
     Texts and few distinct integers are classes, other numbers are a regression. In between, the user has to decide.
@@ -108,7 +108,7 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     empty = pc.sum(pc.equal(pc.binary_length(column), 0)).as_py() if column_kind == "bytes" else 0
     _check_complete(name, column.null_count + (empty or 0), len(column))
     if column_kind == "bytes":
-        return _checked(_of_texts(name, texts(column), task), task)
+        return _checked(_derive_from_texts(name, texts(column), task), task)
     values = numbers(column)
     _check_complete(name, int((~np.isfinite(values)).sum()), len(values))
     distinct = np.unique(values)
@@ -141,7 +141,7 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     return _checked(LearningTask(name, "multiclass", (name,), codes * 1.0, classes, _rare(classes)), task)
 
 
-def _of_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:
+def _derive_from_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:
     """Derive the learning task of a column of texts: binary for two distinct texts, otherwise multiclass."""
     counts = Counter(values.tolist())
     if len(counts) == 2 and task in (None, "binary"):

@@ -61,8 +61,8 @@ def test_embedding_table_that_exceeds_the_memory_is_rejected(
 ) -> None:
     config = load_hashed(loaded, kind, **options)
     needed = (100_000_000 + 1) * numbers * 3 * 4
-    assert preflight._of_tables(config, needed) == []
-    (problem,) = preflight._of_tables(config, needed - 1)
+    assert preflight._check_table_memory(config, needed) == []
+    (problem,) = preflight._check_table_memory(config, needed - 1)
     assert problem.key == ("features", "columns", "fare", 0, "hash")
     size = f"{needed / 2**30:.1f}"
     assert f"fit the {size} GiB of memory of this machine, received {size} GiB in training" in problem.message
@@ -70,7 +70,7 @@ def test_embedding_table_that_exceeds_the_memory_is_rejected(
 
 
 def test_embedding_table_is_not_checked_if_training_runs_elsewhere(loaded: Loaded) -> None:
-    assert preflight._of_tables(load_hashed(loaded, where={"kind": "jobset", "image": "i"}), 1) == []
+    assert preflight._check_table_memory(load_hashed(loaded, where={"kind": "jobset", "image": "i"}), 1) == []
 
 
 def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

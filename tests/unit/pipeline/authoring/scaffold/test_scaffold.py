@@ -328,14 +328,14 @@ def test_label_with_any_name_results_in_a_valid_config(
 
 def test_decisions_are_listed_with_their_reasons(tmp_path: Path) -> None:
     drafted, _ = draft_table("trips", tmp_path)
-    rows = {decision.column: decision for decision in decisions.of_columns(drafted)}
+    rows = {decision.column: decision for decision in decisions.list_column_decisions(drafted)}
     assert list(rows) == list(drafted.columns)
     assert rows["km"] == decisions.ColumnDecision(
         "km", "numbers", "z_score, log, piecewise_linear, missing", drafted.columns["km"].why
     )
     assert (rows["began"].features, rows["trip"].features, rows["trip"].kind) == ("date_parts", "-", "text")
     assert "identifier" in rows["trip"].why
-    facts = dict(decisions.of_table(drafted))
+    facts = dict(decisions.list_table_decisions(drafted))
     assert facts["label"] == "tip > 0.2 * fare"
     assert facts["task"].startswith("binary: the label has 2 values: ")
     assert facts["model"].startswith("ensemble: ")
