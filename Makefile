@@ -35,7 +35,7 @@ test-all: test test-rest ## both
 
 test-slow: data programs engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
 	$(PYTEST) --levels slow $(ARGS)
-	@tools/test_current.sh rest
+	@tools/test_current.sh
 
 pytest: setup ## some of the tests, in parallel, without the slow ones: ARGS="tests/unit -k names"
 	$(PYTEST) --levels test,rest $(ARGS)

@@ -2,6 +2,7 @@
 # Runs the tests marked both_lines on the current release line: with .venv where that is on it, else in a Debian 13 root.
 #
 #   tools/test_current.sh [LEVELS]   runs the tests of these levels: test, rest, or by default test,rest
+#   FOLDERS="tests/e2e" tools/test_current.sh  runs only the tests in these folders
 #   tools/test_current.sh --prepare  makes the Debian 13 root and its .venv where they are needed, and runs no test
 #
 # The root is .cache/trixie; it is made once (about a minute) and reused. All mounts are in a mount namespace that ends
@@ -15,7 +16,7 @@ PACKAGES=ca-certificates,g++,git,iproute2,make,mariadb-server,postgresql,python3
 # Only files that have such tests: pytest imports all that it is given, in each worker.
 LEVELS=test,rest
 if (($#)) && [[ ${!#} != --* ]]; then LEVELS=${!#}; fi
-TESTS='ARGS=--levels '$LEVELS' -m "both_lines and not slow" $$(grep -rl both_lines tests --include="test_*.py")'
+TESTS='ARGS=--levels '$LEVELS' -m "both_lines and not slow" $$(grep -rl both_lines '${FOLDERS:-tests}' --include="test_*.py")'
 
 die() {
   echo "test-current: $*" >&2

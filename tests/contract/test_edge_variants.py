@@ -61,7 +61,7 @@ def _as_in_the_process_that_trains_variants() -> None:
         pytest.param(
             {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "qat": True},
             lambda kernel: np.mean(kernel == 0) >= 0.45 and len(np.unique(kernel)) <= 4,
-            marks=pytest.mark.extended,
+            marks=pytest.mark.slow,
         ),
         ({"kind": "qat"}, lambda kernel: len(np.unique(kernel)) > 4),
     ],

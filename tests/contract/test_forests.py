@@ -29,7 +29,7 @@ MESH = {"kind": "mesh", "data": 2, "model": 2}
     [
         pytest.param("gbt", {}, id="gbt", marks=pytest.mark.extended),
         # On the other release line this model contains a forest, too.
-        pytest.param("ensemble", WORKERS, id="multi_worker", marks=[pytest.mark.both_lines, pytest.mark.extended]),
+        pytest.param("ensemble", WORKERS, id="multi_worker", marks=[pytest.mark.both_lines, pytest.mark.slow]),
         pytest.param("ensemble", {"kind": "mirrored"}, id="mirrored", marks=pytest.mark.slow),
         pytest.param("ensemble", MESH, id="mesh", marks=pytest.mark.slow),
         pytest.param("ensemble", SERVERS, id="parameter_server", marks=pytest.mark.slow),

@@ -56,8 +56,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 @pytest.mark.parametrize(
     "strategy",
     [
-        "parameter_server",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES if name != "parameter_server"),
+        "none",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES if name != "none"),
     ],
 )
 def test_images_train_and_are_predicted_from_files(prepared: Prepared, tmp_path: Path, strategy: str) -> None:

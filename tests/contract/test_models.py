@@ -168,7 +168,7 @@ def test_model_overfits_64_rows(kind: str, policy: str) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    ("kind", "rate", "options"), [("din", 0.02, {}), pytest.param("bst", 0.005, {"blocks": 2}, marks=extended)]
+    ("kind", "rate", "options"), [("din", 0.02, {}), pytest.param("bst", 0.005, {"blocks": 2}, marks=pytest.mark.slow)]
 )
 def test_attention_finds_whether_the_candidate_is_in_the_history(kind: str, rate: float, options: Any) -> None:
     tf_keras.utils.set_random_seed(3)

@@ -136,7 +136,7 @@ def plan_without_tensorflow() -> FeaturePlan:
     return every.model_copy(update={"features": features})
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_exported_preprocessing_equals_the_graph(transform_result: tuple[Any, Any, Any], tmp_path: Path) -> None:
     exported = plan_without_tensorflow()
     assert {feature.op.op for feature in exported.features.declared} == set(EXPORTED_OPS)

@@ -62,8 +62,9 @@ TRAININGS: dict[str, dict[str, Any]] = {
     },
 }
 BOTH_LINES = {"mesh", "min_size"}
-EXTENDED = {"mesh", "min_size"}
+EXTENDED = {"min_size"}
 SLOW = {
+    "mesh",
     "alone-bfloat16",
     "alone-float16",
     "mirrored",
@@ -234,7 +235,7 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
     "strategy",
     [
         pytest.param({"kind": "none"}, marks=pytest.mark.extended),
-        pytest.param(MULTI_WORKER, marks=pytest.mark.extended),
+        pytest.param(MULTI_WORKER, marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
         pytest.param({"kind": "mesh", "data": 2, "model": 2}, marks=pytest.mark.slow),

@@ -204,6 +204,7 @@ def test_script_reads_every_refusal_as_json(desk: Desk):
 # Errors that only a node can detect.
 
 
+@pytest.mark.slow
 def test_ragged_rows(desk: Desk):
     people.write(desk.data, people.rows(20))
     with desk.data.open("a") as file:
@@ -274,6 +275,7 @@ def test_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
     assert all(f"data gate: {line}" in log for line in misfits.first.result["error"]["details"])
 
 
+@pytest.mark.slow
 def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     before = small.pushed
     # A bound that no model meets, with slices limited to a minimum number of rows.
@@ -334,6 +336,7 @@ def test_disk_that_is_nearly_full(desk: Desk):
     assert "--output" in refusal.remedy
 
 
+@pytest.mark.slow
 def test_disk_that_fills_up_while_a_node_writes(own: Runs, tmp_path: Path):
     disk, deed = tmp_path / "disk", tmp_path / "deed"
     deed.write_text(f"fill {disk / 'filler'}")

@@ -83,6 +83,7 @@ def test_number_to_predict(small: Runs):
     assert set(ended.result["metrics"]) == {"mean_squared_error", "mean_absolute_error"}
 
 
+@pytest.mark.slow
 def test_whole_groups_are_held_out_of_the_training(small: Runs):
     split = "data.split={by: group, columns: [hours], train: 2, eval: 1}"
     stopping = ("training.early_stopping=2", "training.checkpoint.every_steps=20")

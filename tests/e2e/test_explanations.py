@@ -26,6 +26,7 @@ def explain(taxi: Runs, *arguments: str) -> Any:
     return json.loads(ended.out)
 
 
+@pytest.mark.slow
 def test_importance_by_slice(taxi: Runs):
     overall = explain(taxi, taxi.first.result["run"])
     assert overall["rows"] == taxi.first.result["rows_evaluated"]

@@ -89,6 +89,7 @@ def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
     assert versions(tmp_path / "out" / "drafted") == [ended.result["pushed_version"]]
 
 
+@pytest.mark.slow
 def test_kinds_are_fitted_and_the_best_one_is_written(tmp_path: Path) -> None:
     # A generous budget, so that a slow machine can fit all candidates.
     drafted, config = init(census(tmp_path / "census.csv"), "income", budget=200)

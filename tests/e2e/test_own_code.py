@@ -64,6 +64,7 @@ def test_build_function_that_raises_is_blamed_by_its_line(built: Runs, tmp_path:
     )
 
 
+@pytest.mark.slow
 def test_run_goes_up_to_a_node_and_another_one_from_the_next(own: Runs):
     assert (own.first.exit_code, own.first.result["verdict"]) == (0, "not evaluated")
     assert own.first.nodes("skipped") == {"Trainer", "LatestBlessedModel", "Evaluator", "Pusher"}

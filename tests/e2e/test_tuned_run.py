@@ -12,6 +12,7 @@ from tests.support.runs.command import Runs
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.slow
 def test_trainer_takes_the_best_values(tuned: Runs) -> None:
     # With the config's learning rate the model would not learn anything.
     assert (tuned.first.exit_code, tuned.first.result["verdict"]) == (0, "blessed"), tuned.first.out or tuned.first.err

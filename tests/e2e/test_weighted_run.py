@@ -15,6 +15,7 @@ from tests.support.runs.command import Runs, command
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.slow
 def test_rows_of_weight_0_change_neither_model_nor_verdict(weighted: Runs) -> None:
     ended = weighted.first
     assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err

@@ -186,6 +186,7 @@ def test_damaged_checkpoint_is_skipped_and_counted(prepared: Prepared, alone: fl
     assert older.name.partition(".")[0] != newest.name.partition(".")[0]
 
 
+@pytest.mark.slow
 def test_single_process_continues_too(prepared: Prepared, alone: float, tmp_path: Path) -> None:
     running = Training(prepared, tmp_path, ALONE)
     running.until(lambda: len(running.checkpoints()) > 1)
@@ -234,6 +235,7 @@ def test_no_task_outlives_the_supervisor(prepared: Prepared, tmp_path: Path, con
     "config",
     [pytest.param(MULTI_WORKER, id="in-step", marks=pytest.mark.slow), pytest.param(PARAMETER_SERVER, id="served")],
 )
+@pytest.mark.slow
 def test_full_disk_at_the_export_is_an_error(prepared: Prepared, tmp_path: Path, config: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, {**config, "steps": EVERY}, small_disk=True)
     with pytest.raises(MachineError) as raised:

@@ -99,6 +99,7 @@ def asking(balancer: Balancer, pause: float = 0.0) -> Iterator[Load]:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_server_ends_under_load(model_folder: Path, servers: list[Server], signum: signal.Signals) -> None:
     with (
         server(model_folder, signum.name) as victim,

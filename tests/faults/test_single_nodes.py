@@ -117,6 +117,7 @@ def test_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     assert (actor["state"], actor["attempts"], toy.record()["state"]) == ("done", 4, "done")
 
 
+@pytest.mark.slow
 def test_next_attempt_closes_executions_of_a_killed_one(tmp_path: Path):
     toy = Toy(tmp_path)
     for node in CHAIN[:2]:

@@ -73,7 +73,7 @@ def tables(draw: st.DrawFn) -> Table:
     return Table(with_rows, features, compute, "y", lambda table: np.array(table["y"]), stored=stored)
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_features_of_random_tables(tmp_path_factory: pytest.TempPathFactory) -> None:
     _check(10, 0, tmp_path_factory)
 

@@ -174,6 +174,9 @@ class Airflow:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{account}@{location.host}:{location.port}/{location.name}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+            # A fork of its executor sometimes hangs before the task's first heartbeat, above all on a busy machine. The
+            # task is tried again after this time, by default 300 s.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
             **self.environment,
         }
 

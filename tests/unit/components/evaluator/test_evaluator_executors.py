@@ -94,8 +94,11 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, 
         pytest.param(Setting("binary", FEW, baseline=False, stored="tfrecord"), marks=pytest.mark.slow),
         pytest.param(Setting("multiclass", MULTICLASS), marks=pytest.mark.slow),
         pytest.param(Setting("regression", REGRESSION), marks=pytest.mark.slow),
-        Setting("regression", REGRESSION, own_code=True, baseline=False),
-        Setting("regression", QUANTILES, plan={**OF_QUANTILES, "weight": "size"}, replaced=SIZES),
+        pytest.param(Setting("regression", REGRESSION, own_code=True, baseline=False), marks=pytest.mark.slow),
+        pytest.param(
+            Setting("regression", QUANTILES, plan={**OF_QUANTILES, "weight": "size"}, replaced=SIZES),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(Setting("binary", WEIGHTED, plan={"weight": "size"}, replaced=SIZES), marks=pytest.mark.slow),
         pytest.param(Setting("multiclass", MULTICLASS, plan={"weight": "size"}), marks=pytest.mark.slow),
         pytest.param(
@@ -185,7 +188,7 @@ def test_lists_and_values_that_stand_for_missing_are_sent_as_serialized_examples
     assert_equal(ours, stock)
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_results_do_not_depend_on_workers_or_the_job_service(
     binary: tuple[Path, Evaluation, Evaluation], tmp_path: Path
 ) -> None:

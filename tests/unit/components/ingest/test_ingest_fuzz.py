@@ -33,7 +33,7 @@ _options = st.fixed_dictionaries(
 
 # Arrow emits an unraisable exception if it cannot decode a ragged row, but the row is still reported.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.extended
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(
     st.lists(_contents, min_size=1, max_size=3),

@@ -135,7 +135,7 @@ def test_time_split_accepts_every_type_of_time(tmp_path: Path, form: str) -> Non
     assert result.manifest.left_out == 2
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 3_000), min_size=3, max_size=80),

@@ -86,7 +86,7 @@ def test_signatures_have_few_nodes_per_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_unchecked")
-@pytest.mark.extended
+@pytest.mark.slow
 def test_splitting_a_batch_adds_the_same_number_of_nodes_for_any_column_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

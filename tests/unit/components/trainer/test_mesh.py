@@ -110,7 +110,9 @@ def assert_equal(actual: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(actual[name], values, rtol=1e-3, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(("kind", "rate"), [("wide_deep", 0.05), ("dlrm", None), ("tabm", None)])
+@pytest.mark.parametrize(
+    ("kind", "rate"), [("wide_deep", 0.05), ("dlrm", None), pytest.param("tabm", None, marks=pytest.mark.slow)]
+)
 @pytest.mark.extended
 def test_mesh_takes_the_same_steps_as_one_device(kind: str, rate: float | None) -> None:
     tf_keras.utils.set_random_seed(1)

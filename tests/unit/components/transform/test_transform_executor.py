@@ -219,10 +219,8 @@ def _schema(path: str | None, examples_artifact: standard_artifacts.Examples) ->
 
 
 @both_lines
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("label", "task"), [("shop", "multiclass"), pytest.param("price", "regression", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("label", "task"), [("shop", "multiclass"), ("price", "regression")])
 def test_labels_of_other_tasks_equal_tfxs(label: str, task: Any, tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
     feature_plan = FeaturePlan(features=features, labels=(Label(label),), task=task)
@@ -296,7 +294,7 @@ def test_result_does_not_depend_on_workers(tmp_path: Path, monkeypatch: pytest.M
     assert_equal(Transformed(out / "graph", [forked]), single, "row_z_score")
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_run_is_reproducible(small: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 30)
     repeated = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())
@@ -318,7 +316,7 @@ def test_splits_artifacts_and_outputs_can_be_selected(tmp_path: Path) -> None:
     assert sum(int(line.split()[0]) for line in _lines(graph_only, feature_names.LABEL_COUNTS)) == 60
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_only_new_files_of_several_spans_are_analyzed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -106,7 +106,7 @@ def test_sample_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
 
 
 @both_lines
-@pytest.mark.parametrize("materialize", [False, True])
+@pytest.mark.parametrize("materialize", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.extended
 def test_rows_that_were_not_written_here_are_transformed_by_the_graph(materialize: bool, tmp_path: Path) -> None:
     form: Format = "tfrecord" if materialize else "parquet"
@@ -122,7 +122,7 @@ def test_rows_that_were_not_written_here_are_transformed_by_the_graph(materializ
 
 
 @both_lines
-@pytest.mark.extended
+@pytest.mark.slow
 def test_user_function_without_examples_does_not_have_a_sample(tmp_path: Path) -> None:
     examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
     written = transform(examples_artifact, SCHEMA, tmp_path / "out", "own_transforms.two_phases", materialize=False)
