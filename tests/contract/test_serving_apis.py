@@ -30,7 +30,7 @@ from tensorflow_serving.apis import (
     prediction_log_pb2,
 )
 
-from components.monitor import request_log
+from components.data import request_log
 from tests.support.data.old_models import classifier
 from tests.support.servers.serving import Server, b64, example, line, predict, serving
 
