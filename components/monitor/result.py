@@ -142,6 +142,25 @@ class Monitoring:
         for outcome in self.outcomes:
             yield from (f"version {outcome.version}: {check}" for check in outcome.failed)
 
+    def find_drift(self, version: int | None = None) -> dict[str, float | None]:
+        """Return the columns that have drifted and the metrics that exceed a bound.
+
+        Args:
+          version: Version whose findings are returned. If None, the findings of all versions are.
+
+        Returns:
+          Column name → distance of the column, and metric name → value of the metric.
+        """
+        drift: dict[str, float | None] = {}
+        for judgement in self.judgements:
+            for finding in (judgement.findings or ()) if version in (None, judgement.version) else ():
+                # The first finding on a column is its distance; findings on missing or new values follow.
+                drift.setdefault(finding.column, finding.value)
+        for outcome in self.outcomes:
+            for check in outcome.failed if version in (None, outcome.version) else ():
+                drift.setdefault(check.metric, check.value)
+        return drift
+
     def brief(self) -> Monitoring:
         """Return the result without the comparisons of columns, which may contain thousands of bins."""
         return replace(self, judgements=tuple(replace(judgement, columns=()) for judgement in self.judgements))

@@ -174,11 +174,6 @@ def test_served_requests_are_compared_side_by_side(tmp_path: Path):
     assert "Served requests" not in Parsed(render_page(tmp_path)).text
 
 
-def test_monitoring_result_is_restored_from_json():
-    assert Monitoring.from_dict(json.loads(json.dumps(monitoring().to_dict()))) == monitoring()
-    assert [judgement.columns for judgement in monitoring().brief().judgements] == [(), ()]
-
-
 def test_missing_plots_and_intervals_are_reported(tmp_path: Path):
     write_run(tmp_path)
     (tmp_path / "r1" / "monitoring").unlink()
