@@ -28,9 +28,9 @@ class MonitorNode(NodeWithResult[Monitoring], OptionalNode):
             yield ("monitor", "thresholds", name), threshold
 
     def list_code(self, config: Any) -> Sequence[str]:
-        """Return the package, the code that reads and compares requests, and the Evaluator's, for the metrics."""
-        data = ("components.data.column_comparison", "components.data.output_columns", "components.data.request_log")
-        return ("components.monitor", *data, *list_evaluator_code(config))
+        """Return the package, the code that reads and compares requests, and the Evaluator's code."""
+        requests = ("components.data.column_comparison", "components.data.request_log")
+        return ("components.monitor", *requests, *list_evaluator_code(config))
 
     def build(self, wiring: Wiring) -> Any:
         """Build the component, unless requests are not configured or no driver could find the pushed versions."""

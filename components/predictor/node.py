@@ -23,8 +23,8 @@ class PredictorNode(OptionalNode):
     before_push = False
 
     def list_code(self, config: Any) -> Sequence[str]:
-        """Return the package, and the code that reads a SavedModel and its outputs."""
-        return ("components.predictor", "components.data.output_columns", "components.data.saved_model")
+        """Return the package, and the code that reads a SavedModel."""
+        return ("components.predictor", "components.data.saved_model")
 
     def find_data(self, config: Any) -> DataConfig:
         """Return the rows to predict, which are read as `data` says."""

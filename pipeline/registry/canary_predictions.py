@@ -17,7 +17,7 @@ import pyarrow as pa
 from scipy import stats
 
 from components.base.errors import InputError, MachineError
-from components.data import column_comparison, output_columns, request_log
+from components.data import column_comparison, request_log, saved_model
 from components.data.request_log import ServedRows
 from pipeline.registry.canary_rollout import OutputDifference, Predictions
 
@@ -65,7 +65,7 @@ def compare(stable: ServedRows | None, canary: ServedRows | None) -> Predictions
     canary_rows, stable_rows = _count_rows(canary), _count_rows(stable)
     if stable is None or canary is None:
         return Predictions(canary_rows, stable_rows, ())
-    reference, sample = output_columns.convert(stable.outputs), output_columns.convert(canary.outputs)
+    reference, sample = saved_model.convert_outputs(stable.outputs), saved_model.convert_outputs(canary.outputs)
     differences = [
         OutputDifference(
             test.name, _measure_difference(reference[test.name], sample[test.name], test.distance), test.p_value
