@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from components.base.errors import GATE
 from components.base.files import write_atomically
+from components.monitor.report_section import make_section
 from pipeline.cli import notifications
 from pipeline.cli import options as shared
 from pipeline.cli.local_paths import parse_local_file, parse_local_path
 from pipeline.cli.notifications import Notification
 from pipeline.cli.output import make_table, print_json, show, suppress_native_stderr
-from pipeline.cli.reporting import write_monitoring
+from pipeline.cli.reporting import write_section
 from pipeline.cli.run_output import make_metric_table
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import format_slice_name
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if options.prometheus:
         write_atomically(Path(options.prometheus), _format_prometheus(result))
     if options.html:
-        write_monitoring(options.html, result, config.pipeline.name)
+        write_section(options.html, make_section(result), config.pipeline.name)
     if options.json:
         print_json(result.to_dict())
     else:
