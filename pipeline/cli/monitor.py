@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from components.base.errors import GATE
 from components.base.files import write_atomically
 from components.monitor.report_section import make_section
+from components.monitor.result import Judgement, Monitoring, Outcome, VersionDifference
 from pipeline.cli import notifications
 from pipeline.cli import options as shared
 from pipeline.cli.local_paths import parse_local_file, parse_local_path
@@ -19,9 +19,6 @@ from pipeline.cli.reporting import write_section
 from pipeline.cli.run_output import make_metric_table
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import format_slice_name
-
-if TYPE_CHECKING:
-    from components.monitor.result import Judgement, Monitoring, Outcome, VersionDifference
 
 HELP = (
     "Compare served requests with the rows that the version was trained on, and its predictions with labels that have "
