@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from components.base.config_section import Problem
@@ -33,6 +34,23 @@ class ResultTable:
     rows: Sequence[Sequence[str]] = ()
     legend: str = ""
     notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A section of the report, which shows the result of a node with a template of the node.
+
+    Attributes:
+      id: ID of the HTML element.
+      title: Title in the list of sections.
+      template: Path of the Jinja template, which can use the macros and filters of pipeline/inspection/report.
+      values: Variables of the template.
+    """
+
+    id: str
+    title: str
+    template: Path
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,9 @@ class NodeWithResult(Node, Generic[ResultT]):
 
     def tabulate(self, result: ResultT) -> ResultTable | None:
         """Return the table of a result. None if it is not shown as a table."""
+
+    def make_section(self, result: ResultT) -> ReportSection | None:
+        """Return the section of the report on a result. None if the report does not have such a section."""
 
     def list_findings(self, result: ResultT) -> Sequence[str]:
         """Return the findings that a run prints in its last lines, so that users notice them."""

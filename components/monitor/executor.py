@@ -13,8 +13,8 @@ from tfx.types import artifact_utils
 
 from components.base.errors import GateError, InputError
 from components.base.files import is_remote
-from components.data import file_io
-from components.monitor import monitoring, request_log
+from components.data import file_io, request_log
+from components.monitor import monitoring
 from components.monitor.driver import VERSIONS
 from components.monitor.monitoring import Version
 from components.monitor.plan import MonitorPlan

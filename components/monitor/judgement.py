@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from components.base.bounds import is_at_least
-from components.monitor.comparison import Columns, compare
+from components.data.column_comparison import Columns, compare
 from components.monitor.config import MonitorConfig
-from components.monitor.result import ColumnComparison, Finding, Judgement
+from components.monitor.result import Finding, Judgement
+from components.results.column_comparison import ColumnComparison
 
 
 def judge(version: int, rows: int, reference: tuple[str, Columns], sample: Columns, config: MonitorConfig) -> Judgement:

@@ -8,18 +8,18 @@ from typing import NamedTuple, cast
 
 import pyarrow as pa
 
-from components.data import file_io, split_sample
+from components.data import file_io, request_log, saved_model, split_sample
 from components.data.examples import Examples, Format
+from components.data.request_log import ServedRows
 from components.data.saved_model import column_of
 from components.data.split_sample import first_values
 from components.evaluator import tfma_results
 from components.ingest.column_types import Kind
-from components.monitor import judgement, request_log
+from components.monitor import judgement
 from components.monitor.outcomes import Labelled, Outcomes
 from components.monitor.plan import MonitorPlan
-from components.monitor.request_log import ServedRows
 from components.monitor.result import Monitoring, Outcome, VersionDifference
-from components.predictor import model_interface, output
+from components.predictor import model_interface
 from components.predictor.model_interface import ModelInterface
 
 TRAINING, BEFORE = "training", "the window before"
@@ -138,7 +138,7 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
 def _select_served_columns(served: ServedRows, model: ModelInterface) -> dict[str, pa.Array]:
     """Return the columns of requests that the model reads, and its answers."""
     names = [name for name in served.columns if model.columns is None or name in model.columns]
-    return {**{name: served.columns[name] for name in names}, **output.columns(served.outputs)}
+    return {**{name: served.columns[name] for name in names}, **saved_model.convert_outputs(served.outputs)}
 
 
 def _draw_training_rows(version: Version, rows: int) -> pa.RecordBatch:
@@ -158,7 +158,7 @@ def _select_training_columns(batch: pa.RecordBatch, model: ModelInterface, plan:
         not_sent = {*label_columns, plan.evaluation.weight, plan.monitor.key}
         names = [name for name in batch.schema.names if name not in not_sent]
     columns = {name: first_values(column_of(batch, name)) for name in names}
-    return {**columns, **output.columns(model.predict(batch))}
+    return {**columns, **saved_model.convert_outputs(model.predict(batch))}
 
 
 def _kinds_of_columns(batch: pa.RecordBatch) -> dict[str, Kind]:

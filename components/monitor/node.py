@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from components.base.node import NodeWithResult, OptionalNode, Wiring
+from components.base.node import NodeWithResult, OptionalNode, ReportSection, Wiring
 from components.evaluator.config import Threshold
 from components.evaluator.node import list_code as list_evaluator_code
 from components.monitor.config import MonitorConfig
 from components.monitor.plan import make_plan
+from components.monitor.report_section import make_section
 from components.monitor.result import Monitoring
 
 
@@ -28,8 +29,9 @@ class MonitorNode(NodeWithResult[Monitoring], OptionalNode):
             yield ("monitor", "thresholds", name), threshold
 
     def list_code(self, config: Any) -> Sequence[str]:
-        """Return the package and the Evaluator's code, which computes the metrics."""
-        return ("components.monitor", *list_evaluator_code(config))
+        """Return the package, the code that reads and compares requests, and the Evaluator's code."""
+        requests = ("components.data.column_comparison", "components.data.request_log")
+        return ("components.monitor", *requests, *list_evaluator_code(config))
 
     def build(self, wiring: Wiring) -> Any:
         """Build the component, unless requests are not configured or no driver could find the pushed versions."""
@@ -43,6 +45,10 @@ class MonitorNode(NodeWithResult[Monitoring], OptionalNode):
     def to_json(self, result: Monitoring) -> Mapping[str, Any]:
         """Return the result without the comparisons of columns, which are too long for a summary."""
         return result.brief().to_dict()
+
+    def make_section(self, result: Monitoring) -> ReportSection:
+        """Return the section on served requests."""
+        return make_section(result)
 
     def list_findings(self, result: Monitoring) -> Sequence[str]:
         """Return the columns that have drifted and the bounds that are exceeded."""

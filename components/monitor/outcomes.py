@@ -15,6 +15,7 @@ import tensorflow_model_analysis as tfma
 
 from components.base.errors import InputError
 from components.data.examples import to_lists
+from components.data.request_log import ServedRows
 from components.evaluator import gate, intervals
 from components.evaluator.columnar import Evaluation
 from components.evaluator.config import EvaluationConfig, metric, thresholds_of
@@ -26,7 +27,6 @@ from components.ingest.column_types import Kind
 from components.monitor import labels
 from components.monitor.labels import Labels
 from components.monitor.plan import MonitorPlan
-from components.monitor.request_log import ServedRows
 from components.monitor.result import Outcome, VersionDifference
 
 

@@ -10,44 +10,7 @@ from pydantic import TypeAdapter
 
 from components.evaluator.importance import Estimate
 from components.evaluator.verdict import Check, SliceMetrics
-
-
-@dataclass(frozen=True)
-class Bin:
-    """A bin of a histogram, with the shares of its values in two samples.
-
-    Attributes:
-      label: The value; for a range of numbers, its upper end, or `above` in the last bin.
-      reference: Share of the values in the reference, from 0 to 1.
-      sample: Share of the values in the sample, from 0 to 1.
-    """
-
-    label: str
-    reference: float
-    sample: float
-
-
-@dataclass(frozen=True)
-class ColumnComparison:
-    """The comparison of a column in two samples; see `components.monitor.comparison` for the figures.
-
-    Attributes:
-      name: Name of the column.
-      distance: Distance between the distributions, from 0 (equal) to 1. None if one sample does not contain any value.
-      psi: Population stability index, from 0 (equal) upwards. None if one sample does not contain any value.
-      p_value: P-value of the test, corrected for the number of columns by Holm's method.
-      missing: Share of rows without a value, first in the reference, then in the sample.
-      new: Share of the sample's values that do not occur in the reference. None for numbers.
-      bins: The two distributions as a histogram.
-    """
-
-    name: str
-    distance: float | None
-    psi: float | None
-    p_value: float
-    missing: tuple[float, float]
-    new: float | None
-    bins: tuple[Bin, ...]
+from components.results.column_comparison import ColumnComparison
 
 
 @dataclass(frozen=True)
@@ -178,6 +141,25 @@ class Monitoring:
                 yield f"version {judgement.version} against {judgement.reference}: {measured}"
         for outcome in self.outcomes:
             yield from (f"version {outcome.version}: {check}" for check in outcome.failed)
+
+    def find_drift(self, version: int | None = None) -> dict[str, float | None]:
+        """Return the columns that have drifted and the metrics that exceed a bound.
+
+        Args:
+          version: Version whose findings are returned. If None, the findings of all versions are.
+
+        Returns:
+          Column name → distance of the column, and metric name → value of the metric.
+        """
+        drift: dict[str, float | None] = {}
+        for judgement in self.judgements:
+            for finding in (judgement.findings or ()) if version in (None, judgement.version) else ():
+                # The first finding on a column is its distance; findings on missing or new values follow.
+                drift.setdefault(finding.column, finding.value)
+        for outcome in self.outcomes:
+            for check in outcome.failed if version in (None, outcome.version) else ():
+                drift.setdefault(check.metric, check.value)
+        return drift
 
     def brief(self) -> Monitoring:
         """Return the result without the comparisons of columns, which may contain thousands of bins."""

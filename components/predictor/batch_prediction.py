@@ -25,7 +25,7 @@ from tfx.dsl.io import fileio
 
 from components.base.errors import InputError, MachineError, errors_of_beam
 from components.base.names import did_you_mean
-from components.data import file_io
+from components.data import file_io, saved_model
 from components.data.examples import to_lists
 from components.ingest import beam_pipeline, quarantine, readers
 from components.ingest.beam_pipeline import FileRanges
@@ -232,7 +232,7 @@ class _Task:
             good_rows = without_bad_rows(block, bad, log)
             return self._predict_block(good_rows, log) if good_rows.columns.num_rows else None
         arrays = {name: self._copy_column(block.columns, name, type_) for name, type_ in self.copied_types.items()}
-        predictions = output.columns(self.model.predict(converted))
+        predictions = saved_model.convert_outputs(self.model.predict(converted))
         if duplicates := arrays.keys() & predictions.keys():
             raise InputError(
                 f"predict: the column {min(duplicates)!r} has the name of a prediction", "remove it from `columns`"

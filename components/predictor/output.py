@@ -1,12 +1,11 @@
-"""Convert predictions to columns, and write them to Parquet, CSV or TFRecord files."""
+"""Write predictions to Parquet, CSV or TFRecord files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
@@ -18,7 +17,6 @@ from components.data.tfrecord_writer import TfrecordWriter, frame_examples
 from components.predictor.config import OutputFormat
 
 SUFFIXES: Mapping[OutputFormat, str] = {"parquet": ".parquet", "csv": ".csv", "tfrecord": ".tfrecord.gz"}
-_CLASSES, _PROBABILITIES = "classes", "probabilities"
 
 
 class Writer(Protocol):
@@ -29,43 +27,6 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Complete the file."""
-
-
-def columns(outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, pa.Array]:
-    """Convert the outputs of a model to columns.
-
-    An output with one number or text per row becomes a column with the output's name; an output with several values per
-    row becomes a list column. The outputs `classes` and `probabilities` of a classification become the column
-    `prediction`, which contains the most probable class, and a column `probability_CLASS` per class.
-
-    Args:
-      outputs: Name → values; [rows, ...].
-
-    Returns:
-      Name → column, sorted by name.
-
-    Raises:
-      InputError: If an output is a scalar for the whole batch.
-    """
-    arrays = dict(outputs)
-    converted: dict[str, pa.Array] = {}
-    if arrays.keys() == {_CLASSES, _PROBABILITIES} and arrays[_CLASSES].shape == arrays[_PROBABILITIES].shape:
-        probabilities, classes = arrays.pop(_PROBABILITIES), arrays.pop(_CLASSES)
-        # All rows contain the same classes in the same order.
-        names = _decode_text(classes[0])
-        converted["prediction"] = names.take(pa.array(probabilities.argmax(axis=1)))
-        converted |= {f"probability_{name}": pa.array(probabilities[:, index]) for index, name in enumerate(names)}
-    for name, values in arrays.items():
-        if not values.ndim:
-            raise InputError(
-                f"output {name}: expected one value per row, received one value for the whole batch",
-                "name another signature",
-            )
-        flat = values.reshape([len(values), -1])
-        width = flat.shape[1]
-        items = _decode_text(flat.ravel()) if values.dtype == object else pa.array(flat.ravel())
-        converted[name] = items if width == 1 else pa.FixedSizeListArray.from_arrays(items, width)
-    return dict(sorted(converted.items()))
 
 
 def create(path: str, format_: OutputFormat, schema: pa.Schema) -> Writer:
@@ -157,12 +118,3 @@ def _convert_to_feature(column: pa.Array) -> pa.Array:
 def _compute_offsets(column: pa.Array) -> pa.Array:
     sizes = np.asarray(pc.list_value_length(column).fill_null(0))
     return pa.array(np.append(0, np.cumsum(sizes)).astype(np.int32))
-
-
-def _decode_text(values: npt.NDArray[Any]) -> pa.Array:
-    """Decode UTF-8. If a value is not valid UTF-8, its invalid bytes are written as escape sequences."""
-    column = pa.array(values, pa.binary())
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([value.decode(errors="backslashreplace") for value in values])

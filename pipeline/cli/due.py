@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from components.base.errors import InputError
 from pipeline.authoring.config import Config
-from pipeline.cli import monitor, notifications
+from pipeline.cli import notifications
 from pipeline.cli.local_paths import parse_local_file
 from pipeline.cli.notifications import Notification
 from pipeline.cli.options import add_config, load_config
@@ -63,7 +62,7 @@ def decide(config: Config) -> Decision:
     if config.schedule.only_if == "new_span":
         return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {last_span}")
     if config.section("monitor") is not None and (drifted := _find_drifted_requests(config)):
-        shown = ", ".join(itertools.islice(monitor.format_drift(drifted), _SHOWN))
+        shown = notifications.format_drift(drifted, _SHOWN)
         reason = f"requests have drifted, and span {newest} is new: {shown}"
         return Decision(True, reason, _make_notification(config, None, newest, reason, drifted))
     return _compare_statistics(config, store, last, newest, config.schedule.drift)
@@ -85,8 +84,10 @@ def _find_last_evaluated(config: Config, store: Store) -> run_history.RunListEnt
 
 def _find_drifted_requests(config: Config) -> dict[str, float | None]:
     """Return the drifted columns of served requests, and the metrics that exceed their bounds, with their values."""
+    from pipeline.cli import served_requests
+
     try:
-        return monitor.find_drift(monitor.monitor(config))
+        return served_requests.monitor(config).find_drift()
     except InputError as error:
         # On the first day the versions have not received requests yet, so only the data decides.
         print_error(error)

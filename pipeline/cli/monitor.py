@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from components.base.errors import GATE, InputError
+from components.base.errors import GATE
 from components.base.files import write_atomically
+from components.monitor.report_section import make_section
+from components.monitor.result import Judgement, Monitoring, Outcome, VersionDifference
 from pipeline.cli import notifications
 from pipeline.cli import options as shared
 from pipeline.cli.local_paths import parse_local_file, parse_local_path
 from pipeline.cli.notifications import Notification
 from pipeline.cli.output import make_table, print_json, show, suppress_native_stderr
-from pipeline.cli.reporting import write_monitoring
+from pipeline.cli.reporting import write_section
 from pipeline.cli.run_output import make_metric_table
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import format_slice_name
-from pipeline.registry import versions
-
-if TYPE_CHECKING:
-    from components.monitor.result import Judgement, Monitoring, Outcome, VersionDifference
-    from pipeline.authoring.config import Config
 
 HELP = (
     "Compare served requests with the rows that the version was trained on, and its predictions with labels that have "
@@ -51,12 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     overrides = [] if options.requests is None else [f"monitor.requests=[{shared.quote_yaml(options.requests)}]"]
     config = shared.load_config(options, *overrides).config
+    # Imported late: it imports TensorFlow.
     with suppress_native_stderr():
-        result = monitor(config)
+        from pipeline.cli import served_requests
+
+        result = served_requests.monitor(config)
     if options.prometheus:
         write_atomically(Path(options.prometheus), _format_prometheus(result))
     if options.html:
-        write_monitoring(options.html, result, config.pipeline.name)
+        write_section(options.html, make_section(result), config.pipeline.name)
     if options.json:
         print_json(result.to_dict())
     else:
@@ -67,74 +66,14 @@ def run(options: argparse.Namespace) -> int:
         for difference in result.differences:
             _show_difference(difference)
     for version in dict.fromkeys(judgement.version for judgement in result.judgements):
-        if drift := find_drift(result, version):
+        if drift := result.find_drift(version):
             notifications.send(config.notify, _make_notification(config.pipeline.name, version, drift))
     return GATE if any(result.findings()) else 0
 
 
-def find_drift(result: Monitoring, version: int | None = None) -> dict[str, float | None]:
-    """Return the columns that have drifted and the metrics that exceed a bound.
-
-    Args:
-      result: The result of `monitor`.
-      version: Version whose findings are returned. If None, the findings of all versions are.
-
-    Returns:
-      Column name → distance of the column, and metric name → value of the metric.
-    """
-    drift: dict[str, float | None] = {}
-    for judgement in result.judgements:
-        for finding in (judgement.findings or ()) if version in (None, judgement.version) else ():
-            # The first finding on a column is its distance; findings on missing or new values follow.
-            drift.setdefault(finding.column, finding.value)
-    for outcome in result.outcomes:
-        for check in outcome.failed if version in (None, outcome.version) else ():
-            drift.setdefault(check.metric, check.value)
-    return drift
-
-
-def format_drift(drift: Mapping[str, float | None]) -> Iterator[str]:
-    """Yield each entry of the result of `find_drift` as text, for example `fare 0.120`."""
-    for name, value in drift.items():
-        yield name if value is None else f"{name} {value:.3f}"
-
-
 def _make_notification(pipeline: str, version: int, drift: Mapping[str, float | None]) -> Notification:
-    text = f"{pipeline}: requests to version {version} have drifted: {plain(', '.join(format_drift(drift)))}"
+    text = f"{pipeline}: requests to version {version} have drifted: {plain(notifications.format_drift(drift))}"
     return Notification("drift", pipeline, None, text, {"span": None, "version": version, "columns": dict(drift)})
-
-
-def monitor(config: Config) -> Monitoring:
-    """Monitor the newest requests to the pushed versions of a config's pipeline.
-
-    Raises:
-      InputError: The config does not name a request log, or the log does not contain a request to a pushed version; or
-        a version differs from its manifest, or its training rows do not exist any more.
-    """
-    # Imported late: these import TensorFlow.
-    from components.monitor import monitoring
-    from components.monitor.plan import make_plan
-    from pipeline.authoring.plans import make_model_plans
-    from pipeline.inspection import served_versions
-
-    plan = make_plan(config, make_model_plans(config))
-    if plan is None:
-        raise InputError("expected a section monitor, or --requests, received none", "name the request log")
-    push_folder = shared.get_push_folder(config)
-    # If the manifest of a version is damaged, its run is unknown. Servers refuse such a version.
-    runs = {
-        entry.version: (entry.run, str(push_folder.find(entry.version)))
-        for entry in versions.list_versions(push_folder)
-        if entry.run
-    }
-    served = served_versions.Versions(shared.open_config_store(config).store, runs, push_folder.verify)
-    result = monitoring.monitor(served, plan)
-    if not result.judgements:
-        raise InputError(
-            f"expected requests to a version of {push_folder.path} in the log, received none",
-            "name the log of the server that serves this push folder",
-        )
-    return result
 
 
 def _show_judgement(judgement: Judgement) -> None:

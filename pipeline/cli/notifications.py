@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -48,6 +49,12 @@ class Notification:
     text: str
     details: Mapping[str, Any]
     time: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+
+
+def format_drift(drift: Mapping[str, float | None], most: int | None = None) -> str:
+    """Return at most this number of drifted columns and metrics, with their values, such as `fare 0.120, auc 0.610`."""
+    texts = (name if value is None else f"{name} {value:.3f}" for name, value in drift.items())
+    return ", ".join(itertools.islice(texts, most))
 
 
 def send(hooks: Iterable[NotifyConfig], notification: Notification) -> None:

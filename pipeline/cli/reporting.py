@@ -7,11 +7,12 @@ It calls them in child processes; therefore they are module-level functions, whi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.orchestration.reporting import Reporting
 
 if TYPE_CHECKING:
+    from components.base.node import ReportSection
     from pipeline.core.metadata.store import Store
     from pipeline.core.records import RunSummary
 
@@ -42,12 +43,12 @@ def write_report(store: Store, logs: Path, run: str) -> Path | None:
     return file
 
 
-def write_monitoring(file: Path, result: Any, pipeline: str) -> None:
-    """Write a page with the report's section on served requests, for `--html` of the verb `monitor`.
+def write_section(file: Path, section: ReportSection, pipeline: str) -> None:
+    """Write a page with a single section of the report, for the option `--html`.
 
     Args:
       file: The page.
-      result: The result of the verb, a components.monitor.result.Monitoring.
+      section: The section.
       pipeline: Name of the pipeline.
 
     Raises:
@@ -55,7 +56,7 @@ def write_monitoring(file: Path, result: Any, pipeline: str) -> None:
     """
     from pipeline.inspection.report import run_page, write
 
-    write.write_text(file, run_page.render_monitoring(result, pipeline), "--html")
+    write.write_text(file, run_page.render_section(section, pipeline), "--html")
 
 
 REPORTING = Reporting(summarize, write_report)

@@ -10,22 +10,22 @@ Source: C. Villani, Optimal Transport, Springer, 2009, chapter 6.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from scipy import stats
 
 from components.base.errors import InputError, MachineError
-from components.monitor import comparison, request_log
-from components.monitor.config import MonitorConfig
-from components.monitor.request_log import ServedRows
-from components.predictor import output
+from components.data import column_comparison, request_log, saved_model
+from components.data.request_log import ServedRows
 from pipeline.registry.canary_rollout import OutputDifference, Predictions
 
 _MOST_ROWS = 10_000
 """Maximum number of rows per version that one comparison reads."""
 
 
-def read(stable: int, canary: int, since: float, config: MonitorConfig) -> Predictions:
+def read(stable: int, canary: int, since: float, requests: Sequence[str]) -> Predictions:
     """Read the logged predictions of two versions and compare them.
 
     The comparison is fair because the proxy sends each version a random sample of the requests.
@@ -34,13 +34,13 @@ def read(stable: int, canary: int, since: float, config: MonitorConfig) -> Predi
       stable: Number of the stable version.
       canary: Number of the canary.
       since: Unix time in seconds. Log files that were last written before it are skipped.
-      config: The `monitor` section, which names the request log.
+      requests: Folders, files or patterns of the request log, as in `monitor.requests`.
 
     Raises:
       MachineError: A log file was renamed or removed while the log was read.
     """
     try:
-        paths = [file.path for file in request_log.files(config.requests) if request_log.modified(file.path) >= since]
+        paths = [file.path for file in request_log.files(requests) if request_log.modified(file.path) >= since]
         served = request_log.read(paths, _MOST_ROWS)
     except InputError:
         served = {}  # No request has been logged yet.
@@ -65,14 +65,14 @@ def compare(stable: ServedRows | None, canary: ServedRows | None) -> Predictions
     canary_rows, stable_rows = _count_rows(canary), _count_rows(stable)
     if stable is None or canary is None:
         return Predictions(canary_rows, stable_rows, ())
-    reference, sample = output.columns(stable.outputs), output.columns(canary.outputs)
+    reference, sample = saved_model.convert_outputs(stable.outputs), saved_model.convert_outputs(canary.outputs)
     differences = [
         OutputDifference(
             test.name, _measure_difference(reference[test.name], sample[test.name], test.distance), test.p_value
         )
         if test.name in sample
         else OutputDifference(test.name, 1.0, 0.0)
-        for test in comparison.compare(reference, sample)
+        for test in column_comparison.compare(reference, sample)
     ]
     return Predictions(canary_rows, stable_rows, tuple(sorted(differences, key=lambda output: -output.difference)))
 
@@ -87,10 +87,10 @@ def _measure_difference(reference: pa.Array, sample: pa.Array, distance: float |
     Args:
       reference: Predictions of the stable version, text or numeric.
       sample: Predictions of the canary.
-      distance: Distance according to `comparison.compare`, which is used for texts. None if one of the arrays has only
-        missing values.
+      distance: Distance according to `column_comparison.compare`, which is used for texts. None if one of the arrays
+        has only missing values.
     """
-    if distance is None or comparison.is_text(reference):
+    if distance is None or column_comparison.is_text(reference):
         return 1.0 if distance is None else distance
     stable, canary = (np.asarray(array.drop_null()).astype(np.float64) for array in (reference, sample))
     wasserstein = float(stats.wasserstein_distance(stable, canary))

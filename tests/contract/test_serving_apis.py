@@ -30,7 +30,7 @@ from tensorflow_serving.apis import (
     prediction_log_pb2,
 )
 
-from components.monitor import request_log
+from components.data import request_log
 from tests.support.data.old_models import classifier
 from tests.support.servers.serving import Server, b64, example, line, predict, serving
 
@@ -390,16 +390,21 @@ def _listens(port: int) -> bool:
     return False
 
 
-_PARENT = "import os, subprocess, sys; subprocess.run([*sys.argv[1:], f'--die_with_parent={os.getpid()}'])"
+_PARENT = """
+import pathlib, signal, sys
+from tests.support.servers.serving import serving
+
+with serving(pathlib.Path(sys.argv[1]), *sys.argv[2:]):
+    signal.pause()
+"""
 
 
 @pytest.mark.extended
-def test_server_ends_with_its_parent(models: Path, tmp_path: Path) -> None:
-    ready, log = tmp_path / "ready.json", tmp_path / "server.log"
-    command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
-    command += ["--model_name=line", f"--model_base_path={models / 'line'}", f"--ready_file={ready}"]
+def test_server_of_a_test_ends_with_the_process_of_the_test(models: Path, tmp_path: Path) -> None:
+    ready, log = tmp_path / "ready.json", tmp_path / "parent.log"
+    options = ["--model_name=line", f"--model_base_path={models / 'line'}"]
     with log.open("wb") as output:
-        parent = subprocess.Popen([sys.executable, "-c", _PARENT, *command], stderr=output)
+        parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path), *options], stderr=output)
     try:
         server = Server(parent, 0, 0, log)
         server.until(ready.exists)

@@ -21,7 +21,6 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components.base.errors import MachineError, PipelineError
 from components.base.files import write_atomically
-from components.base.processes import signal_at_parents_death
 from components.results import model_signature
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
@@ -38,8 +37,6 @@ _DRAIN_SECONDS = 60.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     options = _create_parser().parse_args(arguments)
-    if options.die_with_parent:
-        signal_at_parents_death(signal.SIGKILL, options.die_with_parent)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s", force=True)
     # TensorFlow logs every file that it reads; gRPC and aiohttp log a traceback for every invalid request.
     for name, level in (("tensorflow", logging.ERROR), ("grpc", logging.CRITICAL), ("aiohttp", logging.CRITICAL)):
@@ -86,7 +83,6 @@ def _create_parser() -> argparse.ArgumentParser:
     add("--request_log_max_bytes", type=int, default=1 << 30, help="maximum size of the log; oldest files are deleted")
     add("--request_log_max_days", type=float, default=90.0, help="maximum age of a log file; older files are deleted")
     add("--ready_file", type=Path, help="file that receives the ports as JSON once the server listens")
-    add("--die_with_parent", type=int, metavar="PID", help="end when this parent process ends")
     return parser
 
 

@@ -88,5 +88,5 @@ def _measure(config: Config, settings: RolloutConfig, stable: int, canary: int, 
         with suppress_native_stderr():
             from pipeline.registry import canary_predictions
 
-            predictions = canary_predictions.read(stable, canary, since, monitoring)
+            predictions = canary_predictions.read(stable, canary, since, monitoring.requests)
     return Measurement(stable_traffic, canary_traffic, predictions)

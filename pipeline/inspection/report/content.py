@@ -115,7 +115,6 @@ class Content:
       mistakes: Images that the model misclassifies with the highest confidence. None if they were not recorded.
       classes: Names of a multiclass task's classes, by class number. Empty if they are unknown.
       manifest: Manifest of the pushed version.
-      monitoring: Result of the node Monitor, see components/monitor/result.py. None if the pipeline does not have it.
       lineage: Lineage of the pushed version or, if the run did not push, of the model.
       environment: Versions of libraries by name.
       missing: Reasons why parts are left out, by the name of the part.
@@ -137,7 +136,6 @@ class Content:
     mistakes: list[Mistake] | None = None
     classes: list[str] = field(default_factory=list)
     manifest: version_manifest.Manifest | None = None
-    monitoring: Any = None
     lineage: Lineage | None = None
     environment: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -183,9 +181,6 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     if content.plots and content.plots.task == "multiclass":
         content.classes = _read_part(missing, "classes", lambda: _read_classes(outputs), [])
     content.manifest = _read_part(missing, "pushed", lambda: _read_manifest(content.summary), None)
-    content.monitoring = _read_part(
-        missing, "monitoring", lambda: run_summary.read_result(store, run.name, "Monitor"), None
-    )
     content.lineage = _read_part(missing, "lineage", lambda: _trace_lineage(store, outputs), None)
     content.environment = _read_environment(outputs, content.manifest)
     return content

@@ -20,7 +20,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from components.base.node import ResultTable
+from components.base.node import ReportSection, ResultTable
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.results.version_manifest import MODEL_SIGNATURE
@@ -38,7 +38,7 @@ from pipeline.inspection.evaluation_tables import (
     select_constant_values,
     split_metric_names,
 )
-from pipeline.inspection.report import evaluation_charts, monitoring_section, node_graph, svg
+from pipeline.inspection.report import evaluation_charts, node_graph, svg
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -103,7 +103,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             result_tables=_list_result_tables(summary),
             manifest=content.manifest,
             is_signed=summary.pushed is not None and Path(summary.pushed, MODEL_SIGNATURE).exists(),
-            monitoring=None if content.monitoring is None else monitoring_section.make_context(content.monitoring),
+            sections=_list_sections(summary),
             lineage=_prepare_lineage(content),
             environment=content.environment,
             config=_prepare_config(content.config),
@@ -113,15 +113,15 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
     )
 
 
-def render_monitoring(result: Any, pipeline: str) -> str:
-    """Return a page with only the report's section on monitoring, for monitoring outside a run.
+def render_section(section: ReportSection, pipeline: str) -> str:
+    """Return a page with a single section of the report, for a result that was computed outside a run.
 
     Args:
-      result: Result of the monitoring.
+      section: The section.
       pipeline: Name of the pipeline.
     """
-    template = environment().get_template("monitoring_page.html")
-    return template.render(monitoring=monitoring_section.make_context(result), pipeline=pipeline, tag="")
+    template = environment().get_template("section_page.html")
+    return template.render(section=_fill_template(section), pipeline=pipeline, tag="")
 
 
 def render_progress(run: Mapping[str, Any], folder: Path, tag: str) -> str:
@@ -165,9 +165,10 @@ def environment() -> Environment:
         duration=format_duration,
         figure=svg.format_figure,
         slice_name=format_slice_name,
+        check_rows=make_check_rows,
         change=_format_change,
     )
-    templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy)
+    templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy, draw_bars=svg.draw_bars)
     return templates
 
 
@@ -203,6 +204,18 @@ def _list_result_tables(summary: RunSummary) -> list[ResultTable]:
     """Return the tables with the results that nodes have recorded."""
     tables = (NODES_WITH_RESULT[name].tabulate(result) for name, result in summary.results.items())
     return [table for table in tables if table is not None]
+
+
+def _list_sections(summary: RunSummary) -> list[tuple[str, str, Markup]]:
+    """Return the sections on the results that nodes have recorded."""
+    sections = (NODES_WITH_RESULT[name].make_section(result) for name, result in summary.results.items())
+    return [_fill_template(section) for section in sections if section is not None]
+
+
+def _fill_template(section: ReportSection) -> tuple[str, str, Markup]:
+    """Return the ID, the title and the HTML of a section."""
+    template = environment().from_string(section.template.read_text(encoding="utf-8"))
+    return section.id, section.title, Markup(template.render(section.values))  # noqa: S704 - the template escapes
 
 
 def _list_headlines(summary: RunSummary) -> list[dict[str, Any]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from components.data import request_log
 from components.ingest.column_types import Kind
 from components.ingest.config import DataConfig
-from components.monitor import labels, request_log
+from components.monitor import labels
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -23,14 +23,13 @@ from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics, Verdict
 from components.monitor.result import (
-    Bin,
-    ColumnComparison,
     Finding,
     Judgement,
     Monitoring,
     Outcome,
     VersionDifference,
 )
+from components.results.column_comparison import Bin, ColumnComparison
 from pipeline.core.metadata.store import Run, Store
 from pipeline.inspection.report import content
 from pipeline.inspection.report.content import Content

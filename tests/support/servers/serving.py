@@ -288,8 +288,8 @@ def serving(folder: Path, *options: str, environment: dict[str, str] | None = No
     folder.mkdir(parents=True, exist_ok=True)
     ready, log = folder / "ready.json", folder / "server.log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
-    command += [f"--ready_file={ready}", f"--die_with_parent={os.getpid()}", "--file_system_poll_wait_seconds=0.1"]
+    command = [sys.executable, "-m", "tests.support.programs.model_server", str(os.getpid())]
+    command += ["--port=0", "--rest_api_port=0", f"--ready_file={ready}", "--file_system_poll_wait_seconds=0.1"]
     variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(environment or {})}
     with log.open("wb") as output:
         process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=variables)

@@ -14,13 +14,13 @@ import tensorflow_model_analysis as tfma
 from pyarrow import parquet
 from scipy.spatial import distance
 
+from components.data.column_comparison import compare
 from components.data.examples import to_lists
 from components.data.missing import drop_nan, nan_to_null, without_nan
 from components.evaluator import grouped_rows
 from components.evaluator.binned_sums import Slices
 from components.evaluator.slices import slices_of
 from components.features.column import column
-from components.monitor.comparison import compare
 from tests.support.data.tolerances import float64_sum
 from tests.support.runs.ingest_runs import data, run_without_beam
 

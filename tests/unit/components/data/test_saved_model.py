@@ -1,4 +1,4 @@
-"""Columns are passed to the signature `raw` only if it reads them as the rows' examples would be read."""
+"""Tests of the columns that are passed to the signature `raw`, and of the columns made from a model's outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from components.data.saved_model import raw_columns
+from components.base.errors import InputError
+from components.data.saved_model import convert_outputs, raw_columns
 
 INPUTS = {
     "age": tf.TensorSpec([None], tf.int64),
@@ -81,3 +82,35 @@ def test_histories_are_padded() -> None:
 )
 def test_values_that_raw_would_misread_are_not_converted(replaced: dict[str, Any]) -> None:
     assert raw_columns(batch(**replaced), INPUTS) is None
+
+
+def test_outputs_become_columns() -> None:
+    columns = convert_outputs(
+        {
+            "probability": np.array([[0.5], [0.25]], np.float32),
+            "count": np.array([1, 2]),
+            "embedding": np.array([[1, 2, 3], [4, 5, 6]], np.float32),
+            "name": np.array([b"a", b"\xff"], object),
+        }
+    )
+    assert {name: (str(column.type), column.to_pylist()) for name, column in columns.items()} == {
+        "count": ("int64", [1, 2]),
+        "embedding": ("fixed_size_list<item: float>[3]", [[1, 2, 3], [4, 5, 6]]),
+        "name": ("string", ["a", "\\xff"]),
+        "probability": ("float", [0.5, 0.25]),
+    }
+
+
+def test_classification_becomes_a_prediction_and_a_probability_per_class() -> None:
+    classes = np.array([[b"cat", b"dog"]] * 2, object)
+    columns = convert_outputs({"probabilities": np.array([[0.25, 0.75], [0.5, 0.5]], np.float32), "classes": classes})
+    assert {name: column.to_pylist() for name, column in columns.items()} == {
+        "prediction": ["dog", "cat"],
+        "probability_cat": [0.25, 0.5],
+        "probability_dog": [0.75, 0.5],
+    }
+
+
+def test_output_of_a_whole_batch_is_rejected() -> None:
+    with pytest.raises(InputError, match="output rows: expected one value per row"):
+        convert_outputs({"rows": np.array(2)})

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
-from components.monitor.comparison import compare
+from components.data.column_comparison import compare
 from components.monitor.config import MonitorConfig
 from components.monitor.judgement import judge
 from tests.support.data.tolerances import float64_sum

@@ -13,9 +13,10 @@ import pytest
 from pyarrow import csv, parquet
 
 from components.base.errors import InputError
+from components.data import request_log
 from components.ingest.column_types import Kind
 from components.ingest.config import DataConfig
-from components.monitor import labels, request_log
+from components.monitor import labels
 from tests.support.data.request_logs import raw, write
 from tests.support.fakes import monitored_bucket
 from tests.support.fakes.fake_gcs import Bucket, serve

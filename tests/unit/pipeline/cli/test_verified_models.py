@@ -12,8 +12,8 @@ from components.base.errors import InputError
 from components.monitor import executor
 from components.results import version_manifest
 from pipeline.cli import predict
+from pipeline.cli.served_requests import Versions
 from pipeline.core.metadata.store import Store
-from pipeline.inspection.served_versions import Versions
 from pipeline.registry.versions import PushFolder
 from tests.support.runs.pushed import push
 

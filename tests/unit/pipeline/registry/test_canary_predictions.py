@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from components.monitor.config import MonitorConfig
-from components.monitor.request_log import ServedRows
+from components.data.request_log import ServedRows
 from pipeline.authoring.config.canary import CanaryConfig
 from pipeline.registry import canary_predictions
 from pipeline.registry.canary_predictions import compare
@@ -83,13 +82,13 @@ def test_log_files_from_before_the_step_are_not_read(tmp_path: Path) -> None:
     old = write(tmp_path / "requests-1700000000000000000-1.tfrecord.gz", raw(1, [1.0], ["a"], [7]))
     os.utime(old, (1_700_000_000, 1_700_000_000))
     write(tmp_path / "requests-1700000500000000000-1.tfrecord.gz", raw(1, [2.0], ["a"], [7]), raw(2, [2.0], ["a"], [7]))
-    config, now = MonitorConfig(requests=(str(tmp_path),)), time.time()
-    predictions = canary_predictions.read(1, 2, now - 60, config)
+    requests, now = (str(tmp_path),), time.time()
+    predictions = canary_predictions.read(1, 2, now - 60, requests)
     assert (predictions.canary, predictions.stable, [output.name for output in predictions.outputs]) == (
         1,
         1,
         ["score"],
     )
-    assert canary_predictions.read(1, 2, now + 60, config) == Predictions(0, 0, ())
-    missing_log = MonitorConfig(requests=(str(tmp_path / "none"),))
+    assert canary_predictions.read(1, 2, now + 60, requests) == Predictions(0, 0, ())
+    missing_log = (str(tmp_path / "none"),)
     assert canary_predictions.read(1, 2, 0, missing_log) == Predictions(0, 0, ())

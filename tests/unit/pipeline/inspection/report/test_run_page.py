@@ -15,9 +15,10 @@ import pytest
 
 from components.base.config_section import Task
 from components.evaluator.importance import Importance
+from components.monitor.report_section import make_section
 from components.monitor.result import Monitoring
 from components.results import version_manifest
-from pipeline.inspection.report.run_page import environment, render, render_monitoring
+from pipeline.inspection.report.run_page import environment, render, render_section
 from tests.support.runs.pushed import PROVENANCE
 from tests.support.runs.report_runs import HARM, content_of, monitoring, write_run
 from tests.support.runs.store_writer import Writer
@@ -165,18 +166,13 @@ def test_served_requests_are_compared_side_by_side(tmp_path: Path):
     # Both charts have the same scale.
     assert '<path d="M0 40v-38.0h4v38.0zM5 40v-12.7h4v12.7z"/>' in page
     assert '<path d="M0 40v-12.7h4v12.7zM5 40v-38.0h4v38.0z"/>' in page
-    monitoring_text = Parsed(render_monitoring(monitoring(), "taxi")).text
+    monitoring_text = Parsed(render_section(make_section(monitoring()), "taxi")).text
     assert "taxi: served requests" in monitoring_text
     assert "auc -0.2500 -0.5000 to 0.1250" in monitoring_text
     (tmp_path / "r1" / "monitoring").write_text(json.dumps(Monitoring().to_dict()))
     assert "No version of the push folder has answered a request" in Parsed(render_page(tmp_path)).text
     (tmp_path / "r1" / "monitoring").unlink()
     assert "Served requests" not in Parsed(render_page(tmp_path)).text
-
-
-def test_monitoring_result_is_restored_from_json():
-    assert Monitoring.from_dict(json.loads(json.dumps(monitoring().to_dict()))) == monitoring()
-    assert [judgement.columns for judgement in monitoring().brief().judgements] == [(), ()]
 
 
 def test_missing_plots_and_intervals_are_reported(tmp_path: Path):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.base.errors import InputError
-from components.monitor import request_log
+from components.data import request_log
 from tests.support.data.request_logs import raw, record, write
 
 

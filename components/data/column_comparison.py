@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from scipy import stats
 
 from components.data.missing import nan_to_null
-from components.monitor.result import Bin, ColumnComparison
+from components.results.column_comparison import Bin, ColumnComparison
 
 _MAX_DISCRETE_VALUES = 20
 """A numeric column with at most this number of distinct values is compared value by value, not by quantiles."""

@@ -1,4 +1,4 @@
-"""Finds the model, training rows and evaluation of pushed versions that may have answered requests."""
+"""Monitors the requests to the pushed versions of a pipeline, for the verbs `monitor` and `due`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,40 @@ from collections.abc import Callable, Iterator, Mapping
 from components.base.errors import InputError
 from components.monitor import monitoring
 from components.monitor.monitoring import SPLIT, Version
+from components.monitor.plan import make_plan
+from components.monitor.result import Monitoring
+from pipeline.authoring.config import Config
+from pipeline.authoring.plans import make_model_plans
+from pipeline.cli import options
 from pipeline.core.metadata.store import Store
+from pipeline.registry import versions
+
+
+def monitor(config: Config) -> Monitoring:
+    """Monitor the newest requests to the pushed versions of a config's pipeline.
+
+    Raises:
+      InputError: The config does not name a request log, or the log does not contain a request to a pushed version; or
+        a version differs from its manifest, or its training rows do not exist any more.
+    """
+    plan = make_plan(config, make_model_plans(config))
+    if plan is None:
+        raise InputError("expected a section monitor, or --requests, received none", "name the request log")
+    push_folder = options.get_push_folder(config)
+    # If the manifest of a version is damaged, its run is unknown. Servers refuse such a version.
+    runs = {
+        entry.version: (entry.run, str(push_folder.find(entry.version)))
+        for entry in versions.list_versions(push_folder)
+        if entry.run
+    }
+    served = Versions(options.open_config_store(config).store, runs, push_folder.verify)
+    result = monitoring.monitor(served, plan)
+    if not result.judgements:
+        raise InputError(
+            f"expected requests to a version of {push_folder.path} in the log, received none",
+            "name the log of the server that serves this push folder",
+        )
+    return result
 
 
 class Versions(Mapping[int, Version]):
