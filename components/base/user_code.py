@@ -39,7 +39,7 @@ def load(path: str) -> Callable[..., Any]:
     module = _import(module_name, path, path)
     function = getattr(module, name, None)
     if not callable(function):
-        hint = did_you_mean(name, [other for other in vars(module) if callable(getattr(module, other))])
+        hint = did_you_mean(name, [attribute for attribute in vars(module) if callable(getattr(module, attribute))])
         raise InputError(f"{module_name} has no function {name!r}{hint}", f"define it in {module.__file__}")
     return function  # type: ignore[no-any-return]
 
@@ -213,8 +213,8 @@ def _located(path: str, error: BaseException, name: str | None = None) -> InputE
     """
     frames = traceback.extract_tb(error.__traceback__)
     file = _file_of(path)
-    own = [frame for frame in frames if file and Path(frame.filename).resolve() == file]
-    location = f"{own[-1].filename}:{own[-1].lineno}" if own else path
+    user_frames = [frame for frame in frames if file and Path(frame.filename).resolve() == file]
+    location = f"{user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else path
     if isinstance(error, SyntaxError):
         location = f"{error.filename}:{error.lineno}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]

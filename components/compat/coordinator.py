@@ -61,7 +61,7 @@ class WorkerGroup:
 
     def lost(self) -> frozenset[int]:
         """Return the numbers of the workers that were absent at the last connection or have failed since."""
-        return frozenset(each.worker_index for each in self._cluster.workers if each._is_dead_with_error)
+        return frozenset(worker.worker_index for worker in self._cluster.workers if worker._is_dead_with_error)
 
     def wait(self, seconds: float) -> bool:
         """Wait until all closures have ended.
