@@ -59,7 +59,7 @@ class WorkerGroup:
             worker.failure_handler = cluster.failure_handler
         return coordinator
 
-    def lost(self) -> frozenset[int]:
+    def find_lost_workers(self) -> frozenset[int]:
         """Return the numbers of the workers that were absent at the last connection or have failed since."""
         return frozenset(worker.worker_index for worker in self._cluster.workers if worker._is_dead_with_error)
 

@@ -54,7 +54,7 @@ def combiners(options: tfdv.StatsOptions) -> list[CombinerStatsGenerator]:
     return [sketch if isinstance(generator, TopKUniquesSketchStatsGenerator) else generator for generator in generators]
 
 
-def merged_output(
+def merge_output(
     generators: Sequence[CombinerStatsGenerator], accumulators: Sequence[Any]
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
     """Return the statistics of one data set.

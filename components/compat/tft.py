@@ -48,13 +48,13 @@ def write_transform_graph(
     context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
 
     # As TFT's get_traced_transform_fn, but without copying the inputs, because the dictionary already is a copy.
-    def traced(inputs: Tensors) -> Tensors:
+    def compute_outputs(inputs: Tensors) -> Tensors:
         with context:
             outputs = function(inputs)
         ranges.append(_has_ranges(outputs))
         return outputs
 
-    transform_fn = tf.function(traced, input_signature=[dict(specs)], autograph=False)
+    transform_fn = tf.function(compute_outputs, input_signature=[dict(specs)], autograph=False)
     concrete = saved_transform_io_v2.trace_and_update_module(module, transform_fn, "transform_fn", False)
     # Do not save signatures. TFT reads the function itself, and a signature would store all inputs and outputs again.
     path = os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)  # noqa: PTH118 - a URL
@@ -85,11 +85,11 @@ def trace(function: Callable[..., Any], signature: Any) -> tuple[Any, tf.Module]
     module = tf.Module()
     context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
 
-    def traced(*arguments: Any) -> Any:
+    def call_in_context(*arguments: Any) -> Any:
         with context:
             return function(*arguments)
 
-    return tf.function(traced, signature, autograph=False).get_concrete_function(), module
+    return tf.function(call_in_context, signature, autograph=False).get_concrete_function(), module
 
 
 def load_transform_graph(folder: str) -> Function:

@@ -50,14 +50,14 @@ class RawMatrices:
         ]
         parsed = {name: self._batches.specs[name] for name in self._parsed}
 
-        def traced(matrices: list[Matrix], parsed: Mapping[str, Any]) -> Any:
+        def compute_outputs(matrices: list[Matrix], parsed: Mapping[str, Any]) -> Any:
             filled = [
                 (tf.gather(first, second), second > 0) if first.dtype == tf.string else (first, second)
                 for first, second in matrices
             ]
             return function(FilledColumns(self._names, filled, parsed))
 
-        return tracer(traced, [matrices, parsed])
+        return tracer(compute_outputs, [matrices, parsed])
 
     def pack(self, batch: pa.RecordBatch) -> Inputs | None:
         """Convert a batch that was read with `batches.schema`; None if a row has several values in a flat column."""

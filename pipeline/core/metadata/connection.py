@@ -293,7 +293,7 @@ def replace_config(location: Location, run: str, config: str) -> None:
     store = open_existing(location)
     context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
     # A config is recorded in parts. Delete all old parts first, because the new config may have fewer.
-    for name in recorded_config.parts(recorded_config.joined(_read_texts(context)) or ""):
+    for name in recorded_config.parts(recorded_config.join(_read_texts(context)) or ""):
         context.custom_properties.pop(name, None)
         context.properties.pop(name, None)
     for name, part in recorded_config.parts(config).items():
