@@ -73,7 +73,8 @@ def _check(document: Document, assignments: Iterable[str]) -> Loaded:
     except ValidationError as error:
         known = {problem.key for problem in problems}
         refuse(
-            document, [*problems, *(each for each in convert_validation_error(error, model) if each.key not in known)]
+            document,
+            [*problems, *(problem for problem in convert_validation_error(error, model) if problem.key not in known)],
         )
         raise
     refuse(document, problems)
