@@ -32,7 +32,7 @@ class Group(NamedTuple):
 
     Attributes:
       text: One line for the overview: what the verbs of the group work on.
-      default: The verb that runs if the user types the first word alone; None if there is no such verb.
+      default: The verb that runs if the user types the first word alone; None if a second word is required.
     """
 
     text: str
@@ -124,7 +124,7 @@ def find_verb(words: Sequence[str]) -> tuple[str, list[str]]:
       default; and the remaining words.
 
     Raises:
-      InputError: There is no such verb, or two installed packages add the same one.
+      InputError: The verb is unknown, or two installed packages add the same verb.
     """
     first, *arguments = words
     if first.startswith("-"):

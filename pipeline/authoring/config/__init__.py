@@ -21,7 +21,7 @@ __all__ = ["Config", "Loaded", "load", "load_recorded"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid config, and the document from which it was read."""
+    """A valid config and its source document."""
 
     config: Config
     document: Document

@@ -130,7 +130,7 @@ def _label(config: Config) -> Iterator[Problem]:
 
 
 def _check_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
-    """Yield a label that does not fit the task, and features from which the model could compute the label.
+    """Yield a label that does not fit the task, and features that reveal the label to the model.
 
     Args:
       config: Config to check.

@@ -35,7 +35,7 @@ class LearningTask:
     Attributes:
       label: Value for `data.label`: a column or an expression.
       task: binary, multiclass or regression.
-      columns: Columns from which the label is computed.
+      columns: Columns that the label depends on.
       values: Labels of the sample, float64, shape [rows]: 0 or 1, the index of the class, or the number to predict.
         Missing labels are NaN.
       classes: Value → number of rows, the most frequent value first. Empty for a regression.

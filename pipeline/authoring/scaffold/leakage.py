@@ -18,8 +18,8 @@ from pipeline.authoring.scaffold.sample import Table
 def leaks(table: Table, task: LearningTask) -> dict[str, Leak]:
     """Return column name → leak, for columns that alone predict the label.
 
-    Columns from which the label is computed are not checked. A table with few rows never has leaks, because a column
-    may predict a few labels by chance.
+    Columns that the label depends on are not checked. A table with few rows never has leaks, because a column may
+    predict a few labels by chance.
     """
     known = np.flatnonzero(np.isfinite(task.values))
     if len(known) > leakage.ROWS:

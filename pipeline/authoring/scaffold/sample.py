@@ -42,7 +42,7 @@ class Table:
       files: Number of files.
       format: csv, parquet, tfrecord or images.
       format_notes: Properties that were derived for a text format, and the reason for each property.
-      hints: Column name → the option with which the column would be read differently.
+      hints: Column name → note on the option that would change how the column is read.
     """
 
     columns: dict[str, pa.Array]

@@ -199,7 +199,7 @@ def _lock_file(location: Location) -> Iterator[None]:
 
     A transaction takes milliseconds. Without this lock, ML Metadata waits for tenths of a second before it retries a
     transaction that found the file locked. This locks the folder, which avoids a separate lock file. On file systems
-    that cannot lock folders, such as NFS, it has no effect.
+    that cannot lock folders, such as NFS, nothing is locked.
     """
     with contextlib.ExitStack() as stack:
         if isinstance(location, Path):

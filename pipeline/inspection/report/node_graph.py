@@ -76,7 +76,7 @@ def _arrange(arrows: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list
     """Arrange nodes in rows.
 
     Args:
-      arrows: Names of the nodes from which arrows lead to a node, by node.
+      arrows: Names of the nodes that have an arrow to a node, by node.
 
     Returns:
       The rows and the paths of the arrows. A row contains names of nodes, and names of passages for arrows that cross

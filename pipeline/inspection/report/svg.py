@@ -42,7 +42,7 @@ def make_svg(width: float, height: float, kind: str, title: str, description: st
       kind: Class of the element in the style sheet.
       title: Title of the chart, which is escaped.
       description: Description for screen readers, which is escaped.
-      content: Content of the SVG element, in which all texts are already escaped.
+      content: Content of the SVG element. The caller escapes its texts.
     """
     stretch = ' preserveAspectRatio="none"' if kind == "bars" else ""
     return Markup(  # noqa: S704 - all texts are escaped
