@@ -111,10 +111,10 @@ def errors_of_beam() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = find(error)
-        if found is None or found is error:
+        pipeline_error = find(error)
+        if pipeline_error is None or pipeline_error is error:
             raise
-        raise found from error
+        raise pipeline_error from error
 
 
 def is_of_machine(text: str) -> bool:

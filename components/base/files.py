@@ -124,7 +124,7 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> contextlib.AbstractConte
     Raises:
       BlockingIOError: Another process holds the lock, and `wait` is False.
     """
-    return _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    return _hold_lock(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def shared_lock(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -133,11 +133,11 @@ def shared_lock(path: Path) -> contextlib.AbstractContextManager[None]:
     Args:
       path: Path of the lock file. It is created if it does not exist, and is not deleted.
     """
-    return _locked(path, fcntl.LOCK_SH)
+    return _hold_lock(path, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
-def _locked(path: Path, operation: int) -> Iterator[None]:
+def _hold_lock(path: Path, operation: int) -> Iterator[None]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(handle, operation)

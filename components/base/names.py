@@ -50,7 +50,9 @@ def column_name(header: str) -> str:
         return header
     letters = unicodedata.normalize("NFKD", header.translate(_LETTERS))
     plain = (letter for letter in letters if not unicodedata.combining(letter))
-    ascii_only = "".join(f"u{ord(one):x}" if not one.isascii() and one.isalnum() else one for one in plain)
+    ascii_only = "".join(
+        f"u{ord(letter):x}" if not letter.isascii() and letter.isalnum() else letter for letter in plain
+    )
     name = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only)
     # Keep underscores that are part of the header.
     name = name.removeprefix("" if header.startswith("_") else "_").removesuffix("" if header.endswith("_") else "_")

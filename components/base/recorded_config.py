@@ -20,7 +20,7 @@ def parts(text: str) -> dict[str, str]:
     return {_name(number): text[start : start + _CHARACTERS] for number, start in enumerate(starts)}
 
 
-def joined(properties: Mapping[str, str]) -> str | None:
+def join(properties: Mapping[str, str]) -> str | None:
     """Join the parts in the properties of a context. Return None if the properties do not contain a config."""
     if NAME not in properties:
         return None

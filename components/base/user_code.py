@@ -39,7 +39,7 @@ def load(path: str) -> Callable[..., Any]:
     module = _import(module_name, path, path)
     function = getattr(module, name, None)
     if not callable(function):
-        hint = did_you_mean(name, [other for other in vars(module) if callable(getattr(module, other))])
+        hint = did_you_mean(name, [attribute for attribute in vars(module) if callable(getattr(module, attribute))])
         raise InputError(f"{module_name} has no function {name!r}{hint}", f"define it in {module.__file__}")
     return function  # type: ignore[no-any-return]
 
@@ -71,10 +71,10 @@ def _import(name: str, path: str, shown: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and name.startswith(error.name):
             raise InputError(f"no module {error.name!r}, which is part of {shown}", _FROM_ROOT) from error
-        raise _located(path, error, shown) from error
+        raise _locate_error(path, error, shown) from error
     # Catch SystemExit as well, because a script without a `__main__` guard may call sys.exit when it is imported.
     except (Exception, SystemExit) as error:
-        raise _located(path, error, shown) from error
+        raise _locate_error(path, error, shown) from error
 
 
 def call(path: str, *arguments: Any, **options: Any) -> Any:
@@ -102,7 +102,7 @@ def call(path: str, *arguments: Any, **options: Any) -> Any:
     except (Exception, SystemExit) as error:
         if is_termination(error):
             raise
-        raise _located(path, error) from error
+        raise _locate_error(path, error) from error
 
 
 def is_termination(error: BaseException) -> bool:
@@ -124,7 +124,7 @@ def find_failure(path: str, name: str, error: BaseException) -> InputError | Non
     file = _file_of(path)
     frames = traceback.extract_tb(error.__traceback__)
     passed = file and any(Path(frame.filename).resolve() == file for frame in frames)
-    return _located(path, error, name) if passed else None
+    return _locate_error(path, error, name) if passed else None
 
 
 def digest(*names: str) -> str:
@@ -200,7 +200,7 @@ def _sources(name: str) -> list[Path]:
     return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
 
 
-def _located(path: str, error: BaseException, name: str | None = None) -> InputError:
+def _locate_error(path: str, error: BaseException, name: str | None = None) -> InputError:
     """Convert an exception of user code to an InputError.
 
     Args:
@@ -213,8 +213,8 @@ def _located(path: str, error: BaseException, name: str | None = None) -> InputE
     """
     frames = traceback.extract_tb(error.__traceback__)
     file = _file_of(path)
-    own = [frame for frame in frames if file and Path(frame.filename).resolve() == file]
-    location = f"{own[-1].filename}:{own[-1].lineno}" if own else path
+    user_frames = [frame for frame in frames if file and Path(frame.filename).resolve() == file]
+    location = f"{user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else path
     if isinstance(error, SyntaxError):
         location = f"{error.filename}:{error.lineno}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]

@@ -206,8 +206,8 @@ def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, s
         environment["LOGGING_API_SERVICE_DESCRIPTOR"] = text_format.MessageToString(request.logging_endpoint)
     if request.HasField("provision_endpoint"):
         with grpc.insecure_channel(request.provision_endpoint.url) as channel:
-            named = grpc.intercept_channel(channel, WorkerIdInterceptor(request.worker_id))
-            get = beam_provision_api_pb2_grpc.ProvisionServiceStub(named).GetProvisionInfo
+            channel_with_id = grpc.intercept_channel(channel, WorkerIdInterceptor(request.worker_id))
+            get = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel_with_id).GetProvisionInfo
             message = beam_provision_api_pb2.GetProvisionInfoRequest()
             info = get(message, timeout=_PROVISION_SECONDS, wait_for_ready=True).info
         environment["PIPELINE_OPTIONS"] = json_format.MessageToJson(info.pipeline_options)

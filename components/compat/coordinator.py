@@ -59,9 +59,9 @@ class WorkerGroup:
             worker.failure_handler = cluster.failure_handler
         return coordinator
 
-    def lost(self) -> frozenset[int]:
+    def find_lost_workers(self) -> frozenset[int]:
         """Return the numbers of the workers that were absent at the last connection or have failed since."""
-        return frozenset(each.worker_index for each in self._cluster.workers if each._is_dead_with_error)
+        return frozenset(worker.worker_index for worker in self._cluster.workers if worker._is_dead_with_error)
 
     def wait(self, seconds: float) -> bool:
         """Wait until all closures have ended.

@@ -177,13 +177,13 @@ def _await_py_functions() -> None:
     call. The destructor of the thread's iterator would then wait for it forever.
     """
     seen = -1
-    while (begun := sum(each.begun for each in _FUNCTIONS.values())) != seen or _running():
+    while (begun := sum(function.begun for function in _FUNCTIONS.values())) != seen or _running():
         seen = begun
         time.sleep(_QUIET_SECONDS)
 
 
 def _running() -> bool:
-    return any(each.begun != each.ended for each in _FUNCTIONS.values())
+    return any(function.begun != function.ended for function in _FUNCTIONS.values())
 
 
 def leave_unconverted(*packages: str) -> None:
@@ -201,7 +201,7 @@ def leave_unconverted(*packages: str) -> None:
 
     for package in packages:
         rule = config.DoNotConvert(package)
-        if not any(str(each) == str(rule) for each in config.CONVERSION_RULES):
+        if not any(str(existing) == str(rule) for existing in config.CONVERSION_RULES):
             config.CONVERSION_RULES = (rule, *config.CONVERSION_RULES)
 
 
@@ -264,8 +264,8 @@ def load_graph(session: tf.compat.v1.Session, folder: str) -> Any:
     meta_graph.graph_def.ClearField("library")
     with session.graph.as_default():
         saver, _ = loader.load_graph(session.graph, tags)
-        for each in functions:
-            each.add_to_graph(session.graph)
+        for definition in functions:
+            definition.add_to_graph(session.graph)
         loader.restore_variables(session, saver)
         loader.run_init_ops(session, tags)
     return meta_graph

@@ -51,10 +51,10 @@ def combiners(options: tfdv.StatsOptions) -> list[CombinerStatsGenerator]:
         length_counter_sampling_rate=-1.0,
     )
     generators = stats_impl.get_generators(options, in_memory=True)
-    return [sketch if isinstance(each, TopKUniquesSketchStatsGenerator) else each for each in generators]
+    return [sketch if isinstance(generator, TopKUniquesSketchStatsGenerator) else generator for generator in generators]
 
 
-def merged_output(
+def merge_output(
     generators: Sequence[CombinerStatsGenerator], accumulators: Sequence[Any]
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
     """Return the statistics of one data set.

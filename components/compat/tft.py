@@ -48,13 +48,13 @@ def write_transform_graph(
     context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
 
     # As TFT's get_traced_transform_fn, but without copying the inputs, because the dictionary already is a copy.
-    def traced(inputs: Tensors) -> Tensors:
+    def compute_outputs(inputs: Tensors) -> Tensors:
         with context:
             outputs = function(inputs)
         ranges.append(_has_ranges(outputs))
         return outputs
 
-    transform_fn = tf.function(traced, input_signature=[dict(specs)], autograph=False)
+    transform_fn = tf.function(compute_outputs, input_signature=[dict(specs)], autograph=False)
     concrete = saved_transform_io_v2.trace_and_update_module(module, transform_fn, "transform_fn", False)
     # Do not save signatures. TFT reads the function itself, and a signature would store all inputs and outputs again.
     path = os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)  # noqa: PTH118 - a URL
@@ -85,11 +85,11 @@ def trace(function: Callable[..., Any], signature: Any) -> tuple[Any, tf.Module]
     module = tf.Module()
     context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
 
-    def traced(*arguments: Any) -> Any:
+    def call_in_context(*arguments: Any) -> Any:
         with context:
             return function(*arguments)
 
-    return tf.function(traced, signature, autograph=False).get_concrete_function(), module
+    return tf.function(call_in_context, signature, autograph=False).get_concrete_function(), module
 
 
 def load_transform_graph(folder: str) -> Function:
@@ -141,7 +141,7 @@ class LoadedTransformGraph:
         self._inputs: Tensors = tf2_utils.get_structured_inputs_from_func_graph(function.graph)
         placeholders = function.inputs[len(function.inputs) - len(function.captured_inputs) :]
         self._captured = {
-            each.name: tensor for each, tensor in zip(placeholders, function.captured_inputs, strict=True)
+            placeholder.name: tensor for placeholder, tensor in zip(placeholders, function.captured_inputs, strict=True)
         }
         self._graph = _Nodes(function.graph.as_graph_def())
 
@@ -159,27 +159,31 @@ class LoadedTransformGraph:
         """
         outputs = {name: self.outputs[name] for name in names}
         fetched = tf.nest.flatten(outputs, expand_composites=True)
-        wanted = [self._graph.tensor(each.name) for each in fetched]
-        nodes = self._graph.nodes_before(wanted)
-        inputs = {name: each for name, each in self._inputs.items() if name in features or _is_read(each, nodes)}
+        tensor_names = [self._graph.tensor(tensor.name) for tensor in fetched]
+        nodes = self._graph.nodes_before(tensor_names)
+        inputs = {
+            name: placeholders
+            for name, placeholders in self._inputs.items()
+            if name in features or _is_read(placeholders, nodes)
+        }
         values = _with_missing(features, inputs)
-        given = self._captured | {
+        feeds = self._captured | {
             placeholder.name: value
-            for name, each in inputs.items()
-            for placeholder, value in zip(_flat(each), _flat(values[name]), strict=True)
+            for name, placeholders in inputs.items()
+            for placeholder, value in zip(_flat(placeholders), _flat(values[name]), strict=True)
         }
         # Inputs may be tensors of other graphs, or tables. The function that is being traced must capture them.
         capture = tf.compat.v1.get_default_graph().capture
-        given = {name: capture(each) for name, each in given.items() if name.partition(":")[0] in nodes}
+        feeds = {name: capture(value) for name, value in feeds.items() if name.partition(":")[0] in nodes}
         added = iter(
             tf.graph_util.import_graph_def(
-                self._graph.definition(nodes, given),
-                input_map=given,
-                return_elements=[name for name in wanted if name not in given],
+                self._graph.definition(nodes, feeds),
+                input_map=feeds,
+                return_elements=[name for name in tensor_names if name not in feeds],
                 name="transform",
             )
         )
-        tensors = [given[name] if name in given else next(added) for name in wanted]
+        tensors = [feeds[name] if name in feeds else next(added) for name in tensor_names]
         for tensor, original in zip(tensors, fetched, strict=True):
             tensor.set_shape(original.shape)
         return dict(tf.nest.pack_sequence_as(outputs, tensors, expand_composites=True))
@@ -193,8 +197,10 @@ class _Nodes:
     """
 
     def __init__(self, graph: tf.compat.v1.GraphDef) -> None:
-        pinned = {each[1:] for node in graph.node for each in node.input if each.startswith("^")}
-        pinned.update(each.decode().removeprefix("loc:@") for node in graph.node for each in node.attr["_class"].list.s)
+        pinned = {name[1:] for node in graph.node for name in node.input if name.startswith("^")}
+        pinned.update(
+            group.decode().removeprefix("loc:@") for node in graph.node for group in node.attr["_class"].list.s
+        )
         self._source: dict[str, str] = {}
         self._nodes: dict[str, Any] = {}
         self._graph = graph
@@ -204,7 +210,7 @@ class _Nodes:
             else:
                 self._nodes[node.name] = node
         for node in self._nodes.values():
-            node.input[:] = [each if each.startswith("^") else self.tensor(_tensor_name(each)) for each in node.input]
+            node.input[:] = [name if name.startswith("^") else self.tensor(_tensor_name(name)) for name in node.input]
 
     def tensor(self, name: str) -> str:
         """Return the name of the tensor that remains after identity nodes were removed."""
@@ -214,29 +220,29 @@ class _Nodes:
 
     def nodes_before(self, tensors: Collection[str]) -> Mapping[str, Any]:
         """Return the nodes that the given tensors depend on, by name."""
-        found: dict[str, Any] = {}
-        waiting = [each.partition(":")[0] for each in tensors]
+        nodes: dict[str, Any] = {}
+        waiting = [name.partition(":")[0] for name in tensors]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found[name] = self._nodes[name]
-                waiting.extend(each.removeprefix("^").partition(":")[0] for each in found[name].input)
-        return found
+            if name not in nodes:
+                nodes[name] = self._nodes[name]
+                waiting.extend(source.removeprefix("^").partition(":")[0] for source in nodes[name].input)
+        return nodes
 
-    def definition(self, nodes: Mapping[str, Any], given: Collection[str]) -> tf.compat.v1.GraphDef:
+    def definition(self, nodes: Mapping[str, Any], feeds: Collection[str]) -> tf.compat.v1.GraphDef:
         """Return a graph with some of the nodes.
 
         Args:
           nodes: Nodes by name.
-          given: Names of tensors that are fed. Nodes whose first output is among them are left out.
+          feeds: Names of tensors that are fed. Nodes whose first output is among them are left out.
         """
         graph = tf.compat.v1.GraphDef(versions=self._graph.versions, library=self._graph.library)
-        removed = {each.partition(":")[0] for each in given}
-        for node in (each for name, each in nodes.items() if name not in removed):
+        removed = {name.partition(":")[0] for name in feeds}
+        for node in (node for name, node in nodes.items() if name not in removed):
             added = graph.node.add()
             added.CopyFrom(node)
             # Drop control dependencies on removed nodes. Nodes of inputs do not have side effects to wait for.
-            added.input[:] = [each for each in node.input if each[1:] not in removed or not each.startswith("^")]
+            added.input[:] = [name for name in node.input if name[1:] not in removed or not name.startswith("^")]
         return graph
 
 
@@ -250,13 +256,13 @@ def _flat(value: Any) -> list[tf.Tensor]:
 
 
 def _is_read(placeholders: Any, nodes: Collection[str]) -> bool:
-    return any(each.op.name in nodes for each in _flat(placeholders))
+    return any(placeholder.op.name in nodes for placeholder in _flat(placeholders))
 
 
 def _with_missing(features: Tensors, inputs: Tensors) -> Tensors:
     """Add values for all missing inputs. The added features are missing in every row."""
-    given = next(iter(features.values()))
-    rows = given.dense_shape[0] if hasattr(given, "dense_shape") else tf.shape(given, tf.int64)[0]
+    feature = next(iter(features.values()))
+    rows = feature.dense_shape[0] if hasattr(feature, "dense_shape") else tf.shape(feature, tf.int64)[0]
     missing: dict[Any, Any] = {}
     values = dict(features)
     for name, spec in inputs.items():

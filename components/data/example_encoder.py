@@ -77,7 +77,7 @@ def join(parts: list[Part], rows: int) -> pa.Array:
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
-def fixed_size(values: Bytes) -> pa.Array:
+def to_fixed_size(values: Bytes) -> pa.Array:
     """Convert a matrix of bytes to binary values, one per row."""
     rows, width = values.shape
     ends = np.arange(0, width * rows + 1, width, dtype=np.int32)
@@ -169,7 +169,7 @@ def _prepend(head: bytes, values: npt.NDArray[np.uint8], rows: int) -> Bytes:
 
 def _concatenate(columns: list[Bytes]) -> list[Part]:
     """Concatenate columns with a fixed number of bytes, because joining fewer parts is faster."""
-    return [fixed_size(np.concatenate(columns, axis=1))] if columns else []
+    return [to_fixed_size(np.concatenate(columns, axis=1))] if columns else []
 
 
 def _encode_values(values: pa.Array, repeated: bool) -> _Flat:

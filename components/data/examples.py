@@ -212,7 +212,7 @@ def _read_parquet(file_range: FileRange, schema: schema_pb2.Schema | None) -> It
             try:
                 table = file.read_row_group(at, columns=columns, use_threads=False)
             except (OSError, pa.ArrowException) as error:
-                raise _damaged(path, error) from error
+                raise _make_read_error(path, error) from error
             (batch,) = table.combine_chunks().to_batches()
             yield batch if target is None else _conform(path, batch, target)
 
@@ -249,7 +249,7 @@ def _chunks(path: str) -> Iterator[list[bytes]]:
     size = 0
     for records, _, damaged in tfrecord.records(path):
         if damaged:
-            raise _damaged(path, f"the record at offset {damaged[0]} does not match its checksum")
+            raise _make_read_error(path, f"the record at offset {damaged[0]} does not match its checksum")
         pending += records
         size += sum(map(len, records))
         if len(pending) >= BATCH_ROWS or size >= BATCH_BYTES:
@@ -265,11 +265,11 @@ def _parquet(path: str) -> Iterator[parquet.ParquetFile]:
         try:
             parquet_file = parquet.ParquetFile(CheckedFile(file))
         except (OSError, pa.ArrowException) as error:
-            raise _damaged(path, error) from error
+            raise _make_read_error(path, error) from error
         yield parquet_file
 
 
-def _damaged(path: str, reason: object) -> MachineError:
+def _make_read_error(path: str, reason: object) -> MachineError:
     return MachineError(f"{path}: the examples cannot be read: {reason}", "run ExampleGen again with --no-cache")
 
 

@@ -72,7 +72,7 @@ def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
         missing = sorted({*columns}.difference(file.schema_arrow.names))
         if missing:
             details = f"expected the columns {', '.join(columns)}, received a file without {', '.join(missing)}"
-            raise _damaged(group.path, details)
+            raise _make_read_error(group.path, details)
         table = file.read_row_group(group.number, columns=list(columns), use_threads=False).select(list(columns))
         (batch,) = table.combine_chunks().to_batches()
         return batch
@@ -89,8 +89,8 @@ def _open(path: str) -> Iterator[parquet.ParquetFile]:
         try:
             yield parquet.ParquetFile(CheckedFile(file))
         except (OSError, pa.ArrowException) as error:
-            raise _damaged(path, error) from error
+            raise _make_read_error(path, error) from error
 
 
-def _damaged(path: str, reason: object) -> MachineError:
+def _make_read_error(path: str, reason: object) -> MachineError:
     return MachineError(f"{path}: the examples cannot be read: {reason}", "run again with --no-cache")

@@ -106,7 +106,7 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
     return pa.nulls(batch.num_rows) if at < 0 else batch.column(at)
 
 
-def serialized(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDArray[Any]:
+def serialize(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDArray[Any]:
     """Serialize rows to tf.Examples, with the named columns or all columns; array of objects, shape [rows]."""
     if names is not None:
         batch = pa.RecordBatch.from_arrays([column_of(batch, name) for name in names], names)

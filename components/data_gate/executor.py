@@ -49,9 +49,9 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
 def _findings(plan: GatePlan, inputs: dict[str, list[types.Artifact]]) -> Iterator[Finding]:
     statistics = artifact_utils.get_single_instance(inputs["statistics"])
     for split in artifact_utils.decode_split_names(statistics.split_names):
-        found = statistics_pb2.DatasetFeatureStatisticsList()
-        _read(f"{artifact_utils.get_split_uri([statistics], split)}/FeatureStats.pb", found)
-        dataset = found.datasets[0]
+        statistics_list = statistics_pb2.DatasetFeatureStatisticsList()
+        _read(f"{artifact_utils.get_split_uri([statistics], split)}/FeatureStats.pb", statistics_list)
+        dataset = statistics_list.datasets[0]
         yield from rows(split, dataset, plan.validation.min_rows)
         for name in plan.labels:
             yield from label(split, dataset, name, plan.classes)

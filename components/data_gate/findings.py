@@ -19,26 +19,26 @@ class Finding:
     Attributes:
       split: Name of the split.
       feature: Name of the column. Empty for the whole split.
-      what: Description that says what was expected and received, with figures.
+      description: Text that says what was expected and received, with figures.
       remedy: Suggestion of what the user can do.
     """
 
     split: str
     feature: str
-    what: str
+    description: str
     remedy: str
 
     @property
     def line(self) -> str:
         """The finding as one line of text."""
-        return f"{self.split}: {f'{self.feature}: ' if self.feature else ''}{self.what} [{self.remedy}]"
+        return f"{self.split}: {f'{self.feature}: ' if self.feature else ''}{self.description} [{self.remedy}]"
 
 
 def rows(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, least: int) -> Iterator[Finding]:
     """Yield a finding if a split has fewer rows than `least`."""
     if dataset.num_examples < least:
-        what = f"expected at least {least:,} rows, received {int(dataset.num_examples):,}"
-        yield Finding(split, "", what, "add data, or lower validation.min_rows")
+        description = f"expected at least {least:,} rows, received {int(dataset.num_examples):,}"
+        yield Finding(split, "", description, "add data, or lower validation.min_rows")
 
 
 def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: str, classes: bool) -> Iterator[Finding]:
@@ -52,41 +52,41 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
       name: Name of the label's column.
       classes: Whether the label has classes.
     """
-    feature = next((one for one in dataset.features if _name(one) == name), None)
+    feature = next((feature for feature in dataset.features if _name(feature) == name), None)
     common = None if feature is None else _common(feature)
     present = 0 if common is None else int(common.num_non_missing) - _without_content(feature)
     total = int(dataset.num_examples)
     if present < total:
-        what = f"the label is missing in {total - present:,} of {total:,} rows; the threshold is 0"
-        yield Finding(split, name, what, "remove these rows, or fill in the label")
+        description = f"the label is missing in {total - present:,} of {total:,} rows; the threshold is 0"
+        yield Finding(split, name, description, "remove these rows, or fill in the label")
     if feature is None or not classes or not present:
         return
     texts = int(feature.string_stats.unique)
     if texts > MOST_CLASSES:
-        what = f"the label has {texts:,} different texts; expected at most {MOST_CLASSES:,} classes"
-        yield Finding(split, name, what, "choose a label with fewer values, or merge rare ones")
+        description = f"the label has {texts:,} different texts; expected at most {MOST_CLASSES:,} classes"
+        yield Finding(split, name, description, "choose a label with fewer values, or merge rare ones")
     value = _constant(feature)
     if value is not None:
-        what = f"the label is constant: {value!r} in all {present:,} rows; expected at least 2 values"
-        yield Finding(split, name, what, "choose another label, or add data with other values of it")
+        description = f"the label is constant: {value!r} in all {present:,} rows; expected at least 2 values"
+        yield Finding(split, name, description, "choose another label, or add data with other values of it")
 
 
-def near_duplicates(found: Iterable[NearDuplicates], most: float | None) -> Iterator[Finding]:
+def near_duplicates(duplicates: Iterable[NearDuplicates], most: float | None) -> Iterator[Finding]:
     """Yield findings for columns in which too many images have a near duplicate in the training split.
 
     Args:
-      found: Near duplicates by column and split, which StatisticsGen found.
+      duplicates: Near duplicates by column and split, which StatisticsGen found.
       most: Maximum share of images with a near duplicate, 0 to 1. If None, near duplicates are not findings.
     """
-    for each in found:
-        if most is not None and each.share > most:
-            pairs = ", ".join(f"{pair.name} and {pair.train}" for pair in each.pairs)
-            what = (
-                f"expected at most {most:.1%} of the images to look like one of train, received {each.share:.1%}: "
-                f"{each.found:,} of {each.images:,}, such as {pairs}"
+    for entry in duplicates:
+        if most is not None and entry.share > most:
+            pairs = ", ".join(f"{pair.name} and {pair.train}" for pair in entry.pairs)
+            description = (
+                f"expected at most {most:.1%} of the images to look like one of train, received {entry.share:.1%}: "
+                f"{entry.found:,} of {entry.images:,}, such as {pairs}"
             )
             remedy = "remove them, split by a column that keeps copies together, or raise validation.near_duplicates"
-            yield Finding(each.split, each.column, what, remedy)
+            yield Finding(entry.split, entry.column, description, remedy)
 
 
 def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str | None) -> Iterator[Finding]:
@@ -102,12 +102,12 @@ def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str |
     for name, info in sorted(validated.anomaly_info.items()):
         for reason in info.reason or [info]:
             kind = anomalies_pb2.AnomalyInfo.Type.Name(reason.type) if reason is not info else ""
-            what = " ".join(f"{reason.short_description}: {reason.description}".split())
+            description = " ".join(f"{reason.short_description}: {reason.description}".split())
             threshold = _threshold(kind, features[name]) if name in features else ""
-            yield Finding(split, name, f"{what.rstrip('.')}{threshold}", _remedy(kind, schema))
+            yield Finding(split, name, f"{description.rstrip('.')}{threshold}", _remedy(kind, schema))
     for reason in validated.dataset_anomaly_info.reason:
-        what = " ".join(f"{reason.short_description}: {reason.description}".split())
-        yield Finding(split, "", what.rstrip("."), f"fix the data, or change the bounds in {schema}")
+        description = " ".join(f"{reason.short_description}: {reason.description}".split())
+        yield Finding(split, "", description.rstrip("."), f"fix the data, or change the bounds in {schema}")
 
 
 def _threshold(kind: str, feature: schema_pb2.Feature) -> str:

@@ -71,10 +71,12 @@ def infer(splits: Sequence[statistics_pb2.DatasetFeatureStatisticsList], shapes:
             if _is_empty(dataset.features[at]):
                 del dataset.features[at]
         names = {feature.path.step[0] for feature in dataset.features}
-        empty |= {each.name: each for each in tfdv.infer_schema(statistics).feature if each.name not in names}
-        known, others = _without(schema, names)
+        empty |= {
+            feature.name: feature for feature in tfdv.infer_schema(statistics).feature if feature.name not in names
+        }
+        known, absent = _without(schema, names)
         schema = tfdv.update_schema(known, filled) if schema.feature else tfdv.infer_schema(filled, shapes)
-        schema.feature.extend(others)
+        schema.feature.extend(absent)
     for feature in schema.feature:
         if empty.pop(feature.name, None):
             _make_optional(feature)

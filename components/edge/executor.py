@@ -30,7 +30,7 @@ from components.base.files import is_remote
 from components.base.processes import LostProcessError, describe_exit, with_second_try
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
-from components.data.saved_model import call, column_of, load, serialized
+from components.data.saved_model import call, column_of, load, serialize
 from components.edge import file_weights
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import summarize_error
@@ -128,7 +128,7 @@ def _create_variants(plan: EdgePlan, inputs: Mapping[str, types.Artifact], folde
     text = export.preprocessing(plan.features, transform)
     (output / "preprocessing.json").write_text(text, encoding="utf-8")
     raw = _read_head(inputs["examples"], "eval", _PREPROCESSING_ROWS)
-    examples = serialized(raw, plan.features.features.columns_read)
+    examples = serialize(raw, plan.features.features.columns_read)
     expected = call(signatures[_TRANSFORM], examples)
     preprocessing_error = export.difference(preprocessing.Preprocessing(output / "preprocessing.json"), raw, expected)
 

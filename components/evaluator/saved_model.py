@@ -17,7 +17,7 @@ from tfx.dsl.io import fileio
 
 from components.base.config_section import Task
 from components.base.errors import InputError
-from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialized
+from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialize
 from components.evaluator.binning import Ints, Numbers
 
 _VALUES = 1 << 22
@@ -162,7 +162,7 @@ class Model:
     def _transform(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         transformed: dict[str, npt.NDArray[Any]] = {}
         if self._spec.preprocessing_function_names:
-            rows = serialized(batch, self._label_columns)
+            rows = serialize(batch, self._label_columns)
             for name in self._spec.preprocessing_function_names:
                 transformed.update(call(self._signatures[name], rows))
         return transformed
@@ -171,7 +171,7 @@ class Model:
         columns = None if self._raw is None else raw_columns(batch, self._raw.inputs)
         if self._raw is not None and columns is not None:
             return call(self._raw, columns)
-        return call(self._signatures[self._spec.signature_name], serialized(batch, None))
+        return call(self._signatures[self._spec.signature_name], serialize(batch, None))
 
     def _labels(self, batch: pa.RecordBatch, transformed: Columns) -> Numbers:
         key = self._spec.label_key

@@ -62,16 +62,16 @@ def roc_area(bins: ScoreBins) -> float:
     The area is the share of pairs of rows with the labels 1 and 0 that the predictions order correctly. A pair with
     equal predictions counts half.
     """
-    ones, zeros = bins.labels, bins.rows - bins.labels
-    pairs = float(ones.sum()) * float(zeros.sum())
-    return float((ones * (np.cumsum(zeros) - zeros / 2)).sum() / pairs) if pairs else float("nan")
+    positives, negatives = bins.labels, bins.rows - bins.labels
+    pairs = float(positives.sum()) * float(negatives.sum())
+    return float((positives * (np.cumsum(negatives) - negatives / 2)).sum() / pairs) if pairs else float("nan")
 
 
 def average_precision(bins: ScoreBins) -> float:
     """Compute the sum over the distinct predictions of precision * increase of recall; NaN without label 1."""
-    ones, rows = bins.labels[::-1], bins.rows[::-1]
-    total = float(ones.sum())
-    return float((ones * np.cumsum(ones) / np.cumsum(rows)).sum() / total) if total else float("nan")
+    positives, rows = bins.labels[::-1], bins.rows[::-1]
+    total = float(positives.sum())
+    return float((positives * np.cumsum(positives) / np.cumsum(rows)).sum() / total) if total else float("nan")
 
 
 def error_bounds(bins: ScoreBins) -> tuple[float, float]:
@@ -82,17 +82,17 @@ def error_bounds(bins: ScoreBins) -> tuple[float, float]:
     Both bounds are 0 if every bin has a single prediction.
     """
     mixed = (ordered_bins.levels_of(bins.bins) > 0)[::-1]
-    ones, rows = bins.labels[::-1], bins.rows[::-1]
-    zeros = rows - ones
-    pairs = float(ones.sum()) * float(zeros.sum())
+    positives, rows = bins.labels[::-1], bins.rows[::-1]
+    negatives = rows - positives
+    pairs = float(positives.sum()) * float(negatives.sum())
     if not mixed.any() or not pairs:
         return 0.0, 0.0
-    hits, misses = np.cumsum(ones), np.cumsum(zeros)
+    hits, misses = np.cumsum(positives), np.cumsum(negatives)
     with np.errstate(invalid="ignore", divide="ignore"):
-        best = hits / (hits + misses - zeros)
-        worst = (hits - ones) / (hits - ones + misses)
-    width = np.where(ones * zeros > 0, ones * (np.nan_to_num(best) - np.nan_to_num(worst)), 0.0)
-    return float((ones * zeros)[mixed].sum() / 2 / pairs), float(width[mixed].sum() / ones.sum())
+        best = hits / (hits + misses - negatives)
+        worst = (hits - positives) / (hits - positives + misses)
+    width = np.where(positives * negatives > 0, positives * (np.nan_to_num(best) - np.nan_to_num(worst)), 0.0)
+    return float((positives * negatives)[mixed].sum() / 2 / pairs), float(width[mixed].sum() / positives.sum())
 
 
 def _columns(sums: Sums) -> tuple[Floats, Floats, Floats]:

@@ -108,10 +108,10 @@ def _make_rate(
         return positive.astype(np.int64), probabilities(labels)[:, np.newaxis]
 
     def value(sums: Sums) -> float:
-        ones, zeros = np.zeros(2), np.zeros(2)
-        ones[sums.bins] = sums.sums[:, 0]
-        zeros[sums.bins] = sums.rows - sums.sums[:, 0]
-        (fn, tp), (tn, fp) = ones.tolist(), zeros.tolist()
+        positives, negatives = np.zeros(2), np.zeros(2)
+        positives[sums.bins] = sums.sums[:, 0]
+        negatives[sums.bins] = sums.rows - sums.sums[:, 0]
+        (fn, tp), (tn, fp) = positives.tolist(), negatives.tolist()
         return formula(tp, tn, fp, fn)
 
     return bins, value

@@ -295,12 +295,12 @@ class VocabularyAccumulator:
             return state
         entries = _sum_counts(state)
         texts, counts = entries.columns
-        kept = pc.greater_equal(counts, self.min_frequency)
+        mask = pc.greater_equal(counts, self.min_frequency)
         # An entry becomes a line of a file, so it must not be empty or contain a line break.
-        kept = pc.and_(kept, pc.greater(pc.binary_length(texts), 0))
+        mask = pc.and_(mask, pc.greater(pc.binary_length(texts), 0))
         for end in ("\n", "\r"):
-            kept = pc.and_not(kept, pc.match_substring(texts, end))
-        entries = entries.filter(kept)
+            mask = pc.and_not(mask, pc.match_substring(texts, end))
+        entries = entries.filter(mask)
         # Sort a table, because older versions of pyarrow cannot sort a batch.
         order = pc.sort_indices(pa.Table.from_batches([entries]), [("count", "descending"), ("text", "ascending")])
         return [pa.RecordBatch.from_arrays([column.take(order[: self.size]) for column in entries.columns], _COLUMNS)]

@@ -408,7 +408,7 @@ class FeaturesConfig(Section):
                 message = "with dlrm, all vectors have the width model.embedding; remove it"
                 yield Problem(("features", *feature.key, "embedding"), message)
 
-    def added_modules(self) -> tuple[str, ...]:
+    def list_added_modules(self) -> tuple[str, ...]:
         """Return the modules of the operations that installed packages add, whose code is part of the cache keys."""
         ops = {type(op) for ops in self.columns.values() for op in ops if op.op not in OPS.built_in}
         return tuple(sorted({module for op in ops for module in (op.__module__, op.implementation)}))

@@ -93,7 +93,7 @@ class ParquetReader:
                     yield Block(block, (BlockSource(file_range, block.num_rows, partial(add, rows + 1)),))
                     rows += block.num_rows
             except (OSError, pa.ArrowInvalid) as error:
-                raise _damaged(file_range.path, error) from error
+                raise _make_read_error(file_range.path, error) from error
         row_log.add_range(file_range, rows)
 
     def _check_columns(self, path: str, schema: pa.Schema) -> None:
@@ -149,11 +149,11 @@ def _open(path: str, buffer_size: int = 0) -> Iterator[parquet.ParquetFile]:
         try:
             parquet_file = parquet.ParquetFile(file, buffer_size=buffer_size)
         except (OSError, pa.ArrowInvalid) as error:
-            raise _damaged(path, error) from error
+            raise _make_read_error(path, error) from error
         yield parquet_file
 
 
-def _damaged(path: str, error: Exception) -> InputError:
+def _make_read_error(path: str, error: Exception) -> InputError:
     reason = str(error).splitlines()[0]
     return InputError(f"{path} is not a Parquet file, or a damaged one: {reason}", "fetch or write the file again")
 

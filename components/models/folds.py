@@ -46,7 +46,7 @@ def split(features: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.T
     return inputs, inputs.pop(FOLD, None)
 
 
-def trained(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
+def select_trained(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
     """Select the logits of the networks that are trained on a row, which are all networks but one.
 
     Args:
@@ -65,8 +65,8 @@ def trained(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
     )
 
 
-def held_out(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
-    """Select the logits of the network that is not trained on a row, [batch, members, outputs]; see `trained`."""
+def select_held_out(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
+    """Select the logits of the network that is not trained on a row, shape [batch, members, outputs]."""
     return logits if fold is None else tf.gather(logits, fold, batch_dims=1)
 
 

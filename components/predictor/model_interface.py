@@ -70,10 +70,10 @@ class ModelInterface:
                 )
             if columns is None:
                 # `raw` cannot encode these rows, but the signature that parses tf.Examples can.
-                return saved_model.call(signatures[_SERVING], saved_model.serialized(batch, tuple(self.columns or ())))
+                return saved_model.call(signatures[_SERVING], saved_model.serialize(batch, tuple(self.columns or ())))
             return saved_model.call(signature, columns)
         if self.columns is None:
-            return saved_model.call(signature, saved_model.serialized(batch, None))
+            return saved_model.call(signature, saved_model.serialize(batch, None))
         tensors = {name: input_.to_tensor(saved_model.column_of(batch, name)) for name, input_ in self.inputs.items()}
         return saved_model.call(signature, tensors)
 

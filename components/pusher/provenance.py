@@ -88,6 +88,6 @@ def _compute_config_digest(context: BaseExecutor.Context | None) -> str:
     for run_context in context.pipeline_node.contexts.contexts if context else ():
         if run_context.type.name == _RUN_CONTEXT:
             texts = {name: value.field_value.string_value for name, value in run_context.properties.items()}
-            if config := recorded_config.joined(texts):
+            if config := recorded_config.join(texts):
                 return hashlib.sha256(config.encode()).hexdigest()
     return ""

@@ -261,9 +261,11 @@ class Executor(InfraValidatorExecutor):
                         call = functools.partial(predict, timeout=_CALL_SECONDS)
                         largest = sample_check.compare(self._sample, name, call, self._config.tolerance)
                         measured["sampled"], measured["max_difference"] = len(self._sample.examples), largest
-                    others = [request for request in requests if not isinstance(request, predict_pb2.PredictRequest)]
-                    if others:
-                        serving_binary.MakeClient(endpoint).SendRequests(others)
+                    other_requests = [
+                        request for request in requests if not isinstance(request, predict_pb2.PredictRequest)
+                    ]
+                    if other_requests:
+                        serving_binary.MakeClient(endpoint).SendRequests(other_requests)
                     self._further_requests = _make_further_requests(model, rows)
                     for request in self._further_requests:
                         predict(request, timeout=_CALL_SECONDS)

@@ -93,7 +93,7 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
 
     def extract_output(self, accumulators: Accumulators) -> statistics_pb2.DatasetFeatureStatisticsList:
         """Return the statistics of all rows."""
-        return compat.merged_output(self._generators, accumulators)
+        return compat.merge_output(self._generators, accumulators)
 
 
 def _divide(file: tuple[str, str], examples: Examples) -> Iterator[tuple[str, FileRange | None]]:

@@ -68,7 +68,7 @@ def compute_scores(network: tf_keras.Model, head: PredictionHead, batches: Itera
         metric.reset_state()
     for features, label, *weight in batches:
         inputs, fold = folds.split(features)
-        logits = folds.held_out(network(inputs, training=False), fold)
+        logits = folds.select_held_out(network(inputs, training=False), fold)
         losses.append(head.losses(label, logits, *weight).numpy())
         total += head.weight_of(label, *weight)
         for metric in head.metrics:

@@ -24,6 +24,6 @@ def list_code(config: Any) -> tuple[str, ...]:
     """
     return (
         *("components.features", "components.models", "components.trainer", "components.data.skew_sample"),
-        *config.features.added_modules(),
+        *config.features.list_added_modules(),
         *config.model.modules(),
     )

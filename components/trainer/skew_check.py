@@ -19,7 +19,7 @@ import tensorflow_transform as tft
 
 from components.base.errors import MachineError
 from components.data import skew_sample
-from components.data.saved_model import serialized
+from components.data.saved_model import serialize
 from components.data.skew_sample import Predictions, StoredSample
 from components.features import feature_names, images
 from components.features.compact import CompactFeatures
@@ -150,8 +150,8 @@ def compute(
     labels = [label.add_name(feature_names.LABEL) for label in plan.labels]
     return TrainedRows(
         raw=raw,
-        examples=serialized(raw, plan.features.columns_read),
-        labelled=serialized(raw, plan.label_columns),
+        examples=serialize(raw, plan.features.columns_read),
+        labelled=serialize(raw, plan.label_columns),
         expected={
             PREDICTIONS: _to_arrays(outputs),
             FEATURES: _to_arrays(expanded),

@@ -124,7 +124,7 @@ class Training:
 
         def predict(features: Columns) -> tf.Tensor:
             inputs, fold = folds.split(features)
-            return self.head.join_members(folds.held_out(network(inputs, training=False), fold))
+            return self.head.join_members(folds.select_held_out(network(inputs, training=False), fold))
 
         compiled = tf.function(predict, autograph=False)
         return np.concatenate([compiled(features).numpy() for features, *_ in self.rows.validation_batches()])

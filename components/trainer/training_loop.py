@@ -414,7 +414,7 @@ def _create_gradient_function(
         features, label, *weight = batch
         inputs, fold = folds.split(features)
         with tf.GradientTape() as tape:
-            losses = head.losses(label, folds.trained(network(inputs, training=True), fold), *weight)
+            losses = head.losses(label, folds.select_trained(network(inputs, training=True), fold), *weight)
             loss = (tf.reduce_mean(losses) + sum(network.losses)) / replicas
             differentiated = optimizer.get_scaled_loss(loss) if scales_loss else loss
         gradients = tape.gradient(differentiated, network.trainable_variables)

@@ -60,16 +60,16 @@ class BundleFn(beam.DoFn):  # type: ignore[misc]
         """Yield the outputs of the bundle."""
         for output in self.outputs(sorted(self._elements), self._side_input) if self._elements else ():
             if isinstance(output, beam.pvalue.TaggedOutput):
-                yield beam.pvalue.TaggedOutput(output.tag, _windowed(output.value))
+                yield beam.pvalue.TaggedOutput(output.tag, _add_window(output.value))
             else:
-                yield _windowed(output)
+                yield _add_window(output)
 
     @abstractmethod
     def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Any]:
         """Yield the outputs of sorted ranges; a TaggedOutput goes to another PCollection."""
 
 
-def _windowed(value: Any) -> WindowedValue:
+def _add_window(value: Any) -> WindowedValue:
     window = GlobalWindow()
     return WindowedValue(value, window.max_timestamp(), [window])
 

@@ -50,14 +50,14 @@ class RawMatrices:
         ]
         parsed = {name: self._batches.specs[name] for name in self._parsed}
 
-        def traced(matrices: list[Matrix], parsed: Mapping[str, Any]) -> Any:
+        def compute_outputs(matrices: list[Matrix], parsed: Mapping[str, Any]) -> Any:
             filled = [
                 (tf.gather(first, second), second > 0) if first.dtype == tf.string else (first, second)
                 for first, second in matrices
             ]
             return function(FilledColumns(self._names, filled, parsed))
 
-        return tracer(traced, [matrices, parsed])
+        return tracer(compute_outputs, [matrices, parsed])
 
     def pack(self, batch: pa.RecordBatch) -> Inputs | None:
         """Convert a batch that was read with `batches.schema`; None if a row has several values in a flat column."""
@@ -78,10 +78,10 @@ def _pack_numbers(columns: list[pa.Array | None], rows: int, dtype: tf.DType) ->
     values = np.zeros((len(columns), rows), dtype.as_numpy_dtype)
     present = np.zeros((len(columns), rows), bool)
     for at, column in enumerate(columns):
-        found = None if column is None else _flatten(column)
-        if found is None:
+        flattened = None if column is None else _flatten(column)
+        if flattened is None:
             continue
-        flat, counts = found
+        flat, counts = flattened
         if len(flat) == rows and counts is None:
             values[at], present[at] = flat.to_numpy(), True
             continue
@@ -97,10 +97,10 @@ def _pack_texts(columns: list[pa.Array | None], rows: int, _: tf.DType) -> Matri
     texts = [np.array([b""], object)]
     count = 1
     for at, column in enumerate(columns):
-        found = None if column is None else _flatten(column)
-        if found is None:
+        flattened = None if column is None else _flatten(column)
+        if flattened is None:
             continue
-        flat, counts = found
+        flat, counts = flattened
         if counts is not None and counts.max() > 1:
             return None
         # Python objects are created for distinct texts only, which repeat in most columns.

@@ -164,7 +164,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     ]
     gates = _build_optional_nodes(config, inputs, nodes, before_push=True)
     variants = [
-        gates[each.name].outputs[each.pushes] for each in config.optional_nodes() if each.pushes and each.name in gates
+        gates[node.name].outputs[node.pushes] for node in config.optional_nodes() if node.pushes and node.name in gates
     ]
     push = Pusher(
         PushPlan(push=config.push, model_name=name),
@@ -207,7 +207,7 @@ def _build_optional_nodes(
     built: dict[str, BaseNode] = {}
     chosen = [node for node in config.optional_nodes() if node.before_push is before_push]
     for node in chosen:
-        known = {each.id: each for each in (*nodes, *built.values())}
+        known = {component.id: component for component in (*nodes, *built.values())}
         plans, dependencies = make_model_plans(config), inputs.optional[node.name]
         wiring = Wiring(config, plans, dependencies, known, inputs.worker_beam_args, inputs.managed)
         component = node.build(wiring)

@@ -90,19 +90,19 @@ def connect(
     Raises:
       InputError: If inputs, outputs or parameters do not fit a component. The error lists all problems of a node.
     """
-    made = {node.id: node for node in standard}
-    own = {node.name: (index, node, components[index]) for index, node in enumerate(nodes)}
-    upstream = {name: set(node.upstream) & own.keys() for name, (_, node, _) in own.items()}
+    nodes_by_id = {node.id: node for node in standard}
+    user_nodes = {node.name: (index, node, components[index]) for index, node in enumerate(nodes)}
+    upstream = {name: set(node.upstream) & user_nodes.keys() for name, (_, node, _) in user_nodes.items()}
     for name in TopologicalSorter(upstream).static_order():
-        made[name] = _make(*own[name], made)
+        nodes_by_id[name] = _make(*user_nodes[name], nodes_by_id)
     for index, node in enumerate(nodes):
         for field, names in (("after", node.after), ("before", node.before)):
             for name in names:
-                if name not in made:
+                if name not in nodes_by_id:
                     raise InputError(f"nodes.{index}.{field}: {_absent(name)}", _REMEDY)
                 first, second = (name, node.name) if field == "after" else (node.name, name)
-                made[second].add_upstream_node(made[first])
-    return [made[name] for name in own]
+                nodes_by_id[second].add_upstream_node(nodes_by_id[first])
+    return [nodes_by_id[name] for name in user_nodes]
 
 
 _REMEDY = "fix it in the config, or change the component"
@@ -112,41 +112,45 @@ def _absent(name: str) -> str:
     return f"the pipeline of this config has no {name}"
 
 
-def _make(index: int, node: OwnNodeConfig, own: OwnComponent, made: Mapping[str, BaseNode]) -> BaseNode:
+def _make(
+    index: int, node: OwnNodeConfig, own_component: OwnComponent, nodes_by_id: Mapping[str, BaseNode]
+) -> BaseNode:
     """Create a node.
 
     Args:
       index: Index of the node in the section, for errors.
       node: Entry of the section.
-      own: Imported component.
-      made: Name → node, for the nodes that exist already.
+      own_component: Imported component.
+      nodes_by_id: Name → node, for the nodes that exist already.
     """
     problems = [
-        *_argument_problems(node, own.component),
-        *_input_problems(node, own.component, made),
-        *_parameter_problems(node, own.component),
+        *_argument_problems(node, own_component.component),
+        *_input_problems(node, own_component.component, nodes_by_id),
+        *_parameter_problems(node, own_component.component),
     ]
     if problems:
         where = f"nodes.{index}, {node.name}"
         if len(problems) == 1:
             raise InputError(f"{where}: {problems[0]}", _REMEDY)
         raise InputError(f"{where} does not fit {node.component}", _REMEDY, problems)
-    channels = {key: _channel(source, made) for key, source in node.inputs.items()}
-    parameters = {key: _converted(value, own.component.SPEC_CLASS, key) for key, value in node.parameters.items()}
+    channels = {key: _channel(source, nodes_by_id) for key, source in node.inputs.items()}
+    parameters = {
+        key: _convert(value, own_component.component.SPEC_CLASS, key) for key, value in node.parameters.items()
+    }
     try:
-        component = own.component(**channels, **parameters).with_id(node.name)
+        component = own_component.component(**channels, **parameters).with_id(node.name)
     except PipelineError:
         raise
     except Exception as error:
         message = f"{node.component} refuses its arguments: {type(error).__name__}: {first_line(error)}"
         raise InputError(f"nodes.{index}, {node.name}: {message}", _REMEDY) from error
-    component.exec_properties[CODE] = own.code
+    component.exec_properties[CODE] = own_component.code
     return component
 
 
-def _channel(source: str, made: Mapping[str, BaseNode]) -> BaseChannel:
+def _channel(source: str, nodes_by_id: Mapping[str, BaseNode]) -> BaseChannel:
     name, _, output = source.partition(".")
-    return made[name].outputs[output]
+    return nodes_by_id[name].outputs[output]
 
 
 def _argument_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
@@ -154,18 +158,21 @@ def _argument_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
     spec = component.SPEC_CLASS
     optional = {**_optional(spec.INPUTS), **_optional(spec.PARAMETERS)}
     signature = inspect.signature(component).parameters.values()
-    by_spec = any(each.kind is each.VAR_KEYWORD for each in signature)
-    arguments = {each.name: each.default is not each.empty for each in signature if each.kind in _BY_NAME}
+    by_spec = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature)
+    arguments = {
+        parameter.name: parameter.default is not parameter.empty
+        for parameter in signature
+        if parameter.kind in _BY_NAME
+    }
     if by_spec:
         arguments = {**optional, **arguments}
-    for field, names, others in (
-        ("inputs", node.inputs, spec.PARAMETERS),
-        ("parameters", node.parameters, spec.INPUTS),
+    for field, names, other_field, other_spec in (
+        ("inputs", node.inputs, "parameters", spec.PARAMETERS),
+        ("parameters", node.parameters, "inputs", spec.INPUTS),
     ):
-        other = "parameters" if field == "inputs" else "inputs"
         for name in names:
-            if name in others:
-                yield f"{field}.{name}: {name} belongs to {other}"
+            if name in other_spec:
+                yield f"{field}.{name}: {name} belongs to {other_field}"
             elif name not in arguments:
                 yield f"{field}.{name}: {node.component} has no {field[:-1]} {name!r}{did_you_mean(name, arguments)}"
     for name, is_optional in arguments.items():
@@ -177,26 +184,26 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def _optional(specs: Mapping[str, Any]) -> dict[str, bool]:
-    return {name: each.optional for name, each in specs.items()}
+    return {name: spec.optional for name, spec in specs.items()}
 
 
-def _input_problems(node: OwnNodeConfig, component: Any, made: Mapping[str, BaseNode]) -> Iterator[str]:
+def _input_problems(node: OwnNodeConfig, component: Any, nodes_by_id: Mapping[str, BaseNode]) -> Iterator[str]:
     """Yield sources that do not exist, and outputs whose artifact type differs from the type of the input."""
     for key, source in node.inputs.items():
         name, _, output = source.partition(".")
         expected = component.SPEC_CLASS.INPUTS.get(key)
-        if name not in made:
+        if name not in nodes_by_id:
             yield f"inputs.{key}: {_absent(name)}"
-        elif output not in made[name].outputs:
-            yield f"inputs.{key}: {name} has no output {output!r}{did_you_mean(output, made[name].outputs)}"
+        elif output not in nodes_by_id[name].outputs:
+            yield f"inputs.{key}: {name} has no output {output!r}{did_you_mean(output, nodes_by_id[name].outputs)}"
         elif expected is not None:
-            channel = _channel(source, made)
+            channel = _channel(source, nodes_by_id)
             try:
                 expected.type_check(key, channel)
             except TypeError:
                 types = f"expected {expected.type.TYPE_NAME}, received {channel.type.TYPE_NAME}"
                 yield f"inputs.{key}: {types}, the type of {source}"
-            if isinstance(made[name], Resolver) and not expected.allow_empty:
+            if isinstance(nodes_by_id[name], Resolver) and not expected.allow_empty:
                 yield (
                     f"inputs.{key}: expected an optional input, because {source} is empty as long as there is no such "
                     "model; give it the default None"
@@ -209,14 +216,14 @@ def _parameter_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
     for key, value in node.parameters.items():
         if key in spec.PARAMETERS:
             try:
-                spec.PARAMETERS[key].type_check(key, _converted(value, spec, key))
+                spec.PARAMETERS[key].type_check(key, _convert(value, spec, key))
             # For a parameter that is a protobuf message, protobuf raises errors of several types.
             except Exception:
                 expected = getattr(spec.PARAMETERS[key].type, "__name__", str(spec.PARAMETERS[key].type))
                 yield f"parameters.{key}: expected {expected}, received {value!r}"
 
 
-def _converted(value: Any, spec: Any, name: str) -> Any:
+def _convert(value: Any, spec: Any, name: str) -> Any:
     """Convert an integer to float if the component expects a float: YAML reads `1` as an integer."""
     takes = spec.PARAMETERS[name].type if name in spec.PARAMETERS else None
     return float(value) if takes is float and type(value) is int else value

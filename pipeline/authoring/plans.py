@@ -16,12 +16,12 @@ from pipeline.authoring.config.model_checks import user_columns
 
 def training_plan(config: Config) -> TrainingPlan:
     """Return the Trainer's plan, with all settings that it depends on."""
-    own = config.model.run_fn or config.features.preprocessing_fn
+    user_code = config.model.run_fn or config.features.preprocessing_fn
     features = FeaturePlan(
         features=config.features,
         labels=config.data.declared_labels,
         task=config.data.task,
-        row_key=None if own else _row_key(config.data.split),
+        row_key=None if user_code else _row_key(config.data.split),
         weight=config.data.weight,
         item=next(iter(config.model.item), None),
     )
@@ -37,17 +37,17 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
       config: Config of the pipeline.
       force_bless: Reason for blessing the model although thresholds fail. If None, the thresholds decide.
     """
-    features, own = training_plan(config).features, config.model.run_fn is not None
+    features, has_run_fn = training_plan(config).features, config.model.run_fn is not None
     return EvaluationPlan(
         evaluation=config.evaluation,
         task=features.task,
         force_bless=force_bless,
         labels=features.labels,
         label_key=config.evaluation.label_key or feature_names.LABEL,
-        preprocessing=config.evaluation.preprocessing if own else ("transform_labels",),
-        prediction_key=None if own else PREDICTION_KEY[features.task],
-        label_columns=None if own else features.label_columns,
-        feature_columns=None if config.features.preprocessing_fn else _judged_columns(config),
+        preprocessing=config.evaluation.preprocessing if has_run_fn else ("transform_labels",),
+        prediction_key=None if has_run_fn else PREDICTION_KEY[features.task],
+        label_columns=None if has_run_fn else features.label_columns,
+        feature_columns=None if config.features.preprocessing_fn else _list_feature_columns(config),
         image_columns=tuple(
             column
             for feature in config.features.declared
@@ -62,7 +62,7 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
     )
 
 
-def _judged_columns(config: Config) -> tuple[str, ...]:
+def _list_feature_columns(config: Config) -> tuple[str, ...]:
     """Return the columns that the Evaluator checks for leakage, and whose importance it measures.
 
     For a retrieval, the columns of the item are left out, because the item is what the model predicts.

@@ -123,8 +123,8 @@ def _check_table_memory(config: Config, memory: int) -> list[Problem]:
     reason = table_memory.find_misfit(config.training, tables, memory)
     if not reason:
         return []
-    largest = max(tables, key=lambda each: each.bytes)
-    feature = next(each for each in config.features.declared if each.name == largest.feature)
+    largest = max(tables, key=lambda table: table.bytes)
+    feature = next(feature for feature in config.features.declared if feature.name == largest.feature)
     message = (
         f"{reason}; that of {largest.feature!r} has {largest.rows:,} rows of {largest.width} numbers: lower its "
         "buckets or its embedding, set its quotient_remainder, or lower model.embedding"

@@ -48,7 +48,7 @@ def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
 
     Args:
       draft: The draft with the default kind for the table's size.
-      config: The file to which the draft was written.
+      config: File that contains the draft.
       seconds: Time budget for all candidates, in seconds.
 
     Returns:

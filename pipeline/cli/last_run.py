@@ -43,7 +43,7 @@ def find_last_run(output: str | None, with_config: bool) -> LastRun:
       with_config: Whether to find the newest run that recorded its config, instead of the newest run.
 
     Raises:
-      InputError: There is no such run in the folder.
+      InputError: The folder does not contain such a run.
     """
     # Imported late, because --help does not need them.
     from pipeline.core.metadata.store import Store

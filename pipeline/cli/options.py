@@ -251,7 +251,7 @@ def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
 
     if last is None:
         return load(options.config, overridden)
-    # The run may have been started in another folder, so the folder in which it was found counts.
+    # Set the folder where the run was found, because the run may have been started in another folder.
     folder = f"runtime.output={quote_yaml(options.output or DEFAULT_OUTPUT)}"
     return load_recorded(f"config of run {last.run.name}", last.config or {}, [folder, *overridden])
 

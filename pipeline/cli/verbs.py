@@ -32,7 +32,7 @@ class Group(NamedTuple):
 
     Attributes:
       text: One line for the overview: what the verbs of the group work on.
-      default: The verb that runs if the user types the first word alone; None if there is no such verb.
+      default: The verb that runs if the user types the first word alone; None if a second word is required.
     """
 
     text: str
@@ -121,28 +121,28 @@ def find_verb(words: Sequence[str]) -> tuple[str, list[str]]:
 
     Returns:
       A key of VERBS or of `addons.VERBS`, or of GROUPS if the user typed only the first word of a group without a
-      default; and the rest.
+      default; and the remaining words.
 
     Raises:
-      InputError: There is no such verb, or two installed packages add the same one.
+      InputError: The verb is unknown, or two installed packages add the same verb.
     """
-    first, *rest = words
+    first, *arguments = words
     if first.startswith("-"):
         return "run", list(words)
     first = ALIASES.get(first, first)
     if first in VERBS:
-        return first, rest
+        return first, arguments
     if first not in GROUPS and first in addons.VERBS:
-        return first, rest
+        return first, arguments
     if first in GROUPS:
-        if rest and not rest[0].startswith("-"):
-            first = f"{first} {rest[0]}"
-            rest = rest[1:]
+        if arguments and not arguments[0].startswith("-"):
+            first = f"{first} {arguments[0]}"
+            arguments = arguments[1:]
         elif default := GROUPS[first].default:
             first = f"{first} {default}"
         if first in VERBS or first in GROUPS:
-            return first, rest
-    raise InputError(f"unknown verb {first!r}{_suggest(first, rest)}", "see python runner.py help")
+            return first, arguments
+    raise InputError(f"unknown verb {first!r}{_suggest(first, arguments)}", "see python runner.py help")
 
 
 def load_verb(name: str) -> ModuleType:

@@ -22,7 +22,7 @@ class CheckRow:
       slice: Name of the slice, such as `company = Blue`, or `overall`.
       bound: Description of the bound, such as `at least 0.6`.
       value: Value of the candidate model. None if it cannot be computed.
-      baseline: Value of the latest blessed model. None if there is no such model or value.
+      baseline: Value of the latest blessed model. None if this model or its value is missing.
       rows: Number of rows that the value is computed from. None for a gap between slices.
       outcome: `pass`, `fail` or `not judged`.
       why: Reason why the check does not count, or an explanation of the outcome. None if neither applies.

@@ -91,7 +91,7 @@ def find(store: Store, reference: str) -> int:
         folder of an artifact.
 
     Raises:
-      InputError: There is no such version or artifact.
+      InputError: The version or the artifact does not exist.
     """
     kind, _, name = reference.rpartition(":")
     if reference.isdecimal() or kind == "version":

@@ -205,7 +205,7 @@ def read_evaluation(folder: str) -> tuple[tuple[SliceMetrics, ...], Verdict | No
 
     Returns:
       The metrics of the whole split followed by the metrics of slices, and the verdict. The verdict is None for TFX's
-      Evaluator. If the folder was deleted, there are no metrics and the verdict is None.
+      Evaluator. If the folder was deleted, the metrics are empty and the verdict is None.
     """
     file = Path(folder) / verdict.FILE
     if file.exists():

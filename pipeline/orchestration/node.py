@@ -172,7 +172,7 @@ def config_of(ir: bytes) -> tuple[str, str]:
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     contexts = (context for node in nodes_of(pipeline).values() for context in node.contexts.contexts)
     configs = (
-        recorded_config.joined({name: value.field_value.string_value for name, value in context.properties.items()})
+        recorded_config.join({name: value.field_value.string_value for name, value in context.properties.items()})
         for context in contexts
     )
     return str(pipeline.pipeline_info.id), next(filter(None, configs), "")

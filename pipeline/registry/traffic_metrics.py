@@ -29,7 +29,7 @@ class Traffic:
     Attributes:
       requests: Number of requests. It may be fractional, because Prometheus extrapolates between samples.
       errors: Number of failed requests, which have a status other than 2xx.
-      latency: 99th percentile of the latency in seconds; with HAProxy, the mean. None if Prometheus has no sample.
+      latency: 99th percentile of the latency in seconds; with HAProxy, the mean. None if Prometheus lacks samples.
     """
 
     requests: float

@@ -54,7 +54,7 @@ def test_every_generator_is_a_combiner_and_one_is_our_sketch() -> None:
 def test_the_output_is_that_of_tfdvs_transform() -> None:
     generators = compat.combiners(tfdv.StatsOptions())
     accumulators = [generator.add_input(generator.create_accumulator(), BATCH) for generator in generators]
-    ours = compat.merged_output(generators, accumulators)
+    ours = compat.merge_output(generators, accumulators)
 
     def check(stock: list[statistics_pb2.DatasetFeatureStatisticsList]) -> None:
         assert stock == [ours]

@@ -160,7 +160,7 @@ def test_resolved_config_is_recorded_with_the_run(taxi: Runs):
             [taxi.first.result["run"]],
         ).fetchall()
     store.close()
-    recorded = json.loads(recorded_config.joined(dict(properties)) or "")
+    recorded = json.loads(recorded_config.join(dict(properties)) or "")
     assert recorded["training"]["steps"] == 200
     # The recorded config also contains values that the file leaves out.
     assert recorded["training"]["seed"] == 1

@@ -50,7 +50,7 @@ class ElasticWorkers:
     @property
     def all_lost(self) -> bool:
         """Whether all workers that take steps are lost."""
-        return self.used <= self.group.lost()
+        return self.used <= self.group.find_lost_workers()
 
     def check(self) -> None:
         """End this process if a worker that takes steps does not answer, and its connections stay open.
@@ -58,7 +58,7 @@ class ElasticWorkers:
         TensorFlow would wait for it forever. The chief is restarted from the last checkpoint, without this worker.
         """
         now = time.monotonic()
-        if self.used <= self._membership.latest | self.group.lost():
+        if self.used <= self._membership.latest | self.group.find_lost_workers():
             self._all_answered = now
         elif now - self._all_answered > _SILENT_SECONDS:
             _exit()
@@ -78,7 +78,7 @@ class ElasticWorkers:
           OpError: If a ps has failed.
         """
         self._all_answered = time.monotonic()
-        if self._membership.latest == self.used and not self.used & self.group.lost():
+        if self._membership.latest == self.used and not self.used & self.group.find_lost_workers():
             return True
         while present := self._await_least(may_wait):
             try:

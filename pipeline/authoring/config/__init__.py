@@ -21,7 +21,7 @@ __all__ = ["Config", "Loaded", "load", "load_recorded"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid config, and the document from which it was read."""
+    """A valid config and its source document."""
 
     config: Config
     document: Document
@@ -73,7 +73,8 @@ def _check(document: Document, assignments: Iterable[str]) -> Loaded:
     except ValidationError as error:
         known = {problem.key for problem in problems}
         refuse(
-            document, [*problems, *(each for each in convert_validation_error(error, model) if each.key not in known)]
+            document,
+            [*problems, *(problem for problem in convert_validation_error(error, model) if problem.key not in known)],
         )
         raise
     refuse(document, problems)

@@ -61,20 +61,20 @@ def _examples_format(config: Config) -> Iterator[Problem]:
 
 def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     """Return a problem for every name in the config that is not a column of the data."""
-    named = _columns_read(config)
+    names_by_key = _columns_read(config)
     labels: dict[Key, Label] = {label.key: label for label in config.data.declared_labels}
     if not config.features.preprocessing_fn:
-        named |= {(*key, name): name for key, label in labels.items() for name in label.expression.columns}
-    named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
-    named |= {WEIGHT: config.data.weight} if config.data.weight else {}
-    unknown = {key: name for key, name in named.items() if name not in columns}
+        names_by_key |= {(*key, name): name for key, label in labels.items() for name in label.expression.columns}
+    names_by_key |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
+    names_by_key |= {WEIGHT: config.data.weight} if config.data.weight else {}
+    unknown = {key: name for key, name in names_by_key.items() if name not in columns}
     # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.
     of_headers = {key: label.text for key, label in labels.items() if column_name(label.text) in columns}
     unknown |= {key: of_headers[key[:-1]] for key in unknown if key[:-1] in of_headers}
-    return [Problem(key, f"the data has no column {name!r}{_called(name, columns)}") for key, name in unknown.items()]
+    return [Problem(key, f"the data has no column {name!r}{_suggest(name, columns)}") for key, name in unknown.items()]
 
 
-def _called(name: str, columns: Collection[str]) -> str:
+def _suggest(name: str, columns: Collection[str]) -> str:
     """Return a suggestion for an unknown name.
 
     If the name is the header of a column, suggest the normalized name, which does not contain spaces or accents.
@@ -85,7 +85,7 @@ def _called(name: str, columns: Collection[str]) -> str:
 
 def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
     """Return a problem for every operation that does not accept the dtype of its column."""
-    found = (
+    misfits = (
         Problem(
             ("features", *feature.key),
             f"{feature.op.op} takes {_dtype_list(feature.op.takes)}, and {name!r} holds {_WORDS[dtypes[name]]}",
@@ -96,9 +96,9 @@ def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
     )
     weight = config.data.weight
     if weight and dtypes.get(weight) == "bytes":
-        return [Problem(WEIGHT, f"expected a column of numbers, and {weight!r} holds {_WORDS['bytes']}"), *found]
+        return [Problem(WEIGHT, f"expected a column of numbers, and {weight!r} holds {_WORDS['bytes']}"), *misfits]
     # Every part of date_parts would report the same problem.
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(misfits))
 
 
 def _columns_read(config: Config) -> dict[Key, str]:
@@ -130,7 +130,7 @@ def _label(config: Config) -> Iterator[Problem]:
 
 
 def _check_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
-    """Yield a label that does not fit the task, and features from which the model could compute the label.
+    """Yield a label that does not fit the task, and features that reveal the label to the model.
 
     Args:
       config: Config to check.
@@ -164,9 +164,9 @@ def _weight(config: Config) -> Iterator[Problem]:
 
 def _split(config: Config) -> Iterator[Problem]:
     """Yield a problem if rows are split by a hash of the label, because a split would lack some of its values."""
-    named = [name for name in _label_columns(config) if name in config.data.split.columns]
-    if named and config.data.split.by in ("hash", "group"):
-        message = f"expected columns that are not in the label, received {named[0]!r}; remove it"
+    label_columns = [name for name in _label_columns(config) if name in config.data.split.columns]
+    if label_columns and config.data.split.by in ("hash", "group"):
+        message = f"expected columns that are not in the label, received {label_columns[0]!r}; remove it"
         yield Problem(("data", "split", "columns"), message)
 
 
@@ -176,8 +176,8 @@ def _own_code(config: Config) -> Iterator[Problem]:
         key = ("features", "preprocessing_fn")
         yield Problem(key, "features made by your own code need a model that reads them; give model.run_fn too")
     if not config.model.run_fn:
-        own = {"evaluation": ("label_key", "preprocessing"), "training": ("eval_steps",)}
-        for section, fields in own.items():
+        run_fn_fields = {"evaluation": ("label_key", "preprocessing"), "training": ("eval_steps",)}
+        for section, fields in run_fn_fields.items():
             for field in getattr(config, section).model_fields_set.intersection(fields):
                 yield Problem((section, field), "requires a model.run_fn of your own; remove it")
 
@@ -214,10 +214,10 @@ def _metrics(config: Config) -> Iterator[Problem]:
     """Yield metrics, bounds, groups and fairness settings that do not fit the task or the model."""
     task, labels = config.data.task, [label.name for label in config.data.declared_labels if label.name]
     thresholds = dict(_thresholds(config))
-    named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
-    named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
-    for key, name in named.items():
-        label, own = label_of(name)
+    names_by_key: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
+    names_by_key |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
+    for key, name in names_by_key.items():
+        label, metric_name = label_of(name)
         if label and label not in labels:
             hint = did_you_mean(label, labels)
             yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
@@ -225,7 +225,7 @@ def _metrics(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(_list_metrics(task))} do")
         elif metric(name, task).grouped and not config.evaluation.group:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
-        elif message := _find_quantile_misfit(config, own):
+        elif message := _find_quantile_misfit(config, metric_name):
             yield Problem(key, message)
     for key, threshold in thresholds.items():
         neither = label_of(str(key[-1]))[1].startswith(("interval_coverage", "popularity_at_"))
@@ -246,8 +246,12 @@ def _metrics(config: Config) -> Iterator[Problem]:
 
 def _list_metrics(task: Task) -> list[str]:
     """Return the metrics of a task, for an error message."""
-    fitting = [name for name, each in (*METRICS.items(), *RETRIEVAL_METRICS.items()) if task in each.tasks]
-    return fitting + [name for name, each, _ in NUMBERED_METRICS if task == "retrieval" and task in each.tasks]
+    fitting = [
+        name for name, known_metric in (*METRICS.items(), *RETRIEVAL_METRICS.items()) if task in known_metric.tasks
+    ]
+    return fitting + [
+        name for name, known_metric, _ in NUMBERED_METRICS if task == "retrieval" and task in known_metric.tasks
+    ]
 
 
 def _importance(config: Config) -> Iterator[Problem]:
@@ -274,12 +278,12 @@ def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
 
 def _find_quantile_misfit(config: Config, name: str) -> str | None:
     """Return the reason why a metric does not fit the quantiles that the model predicts; None if it fits."""
-    made, quantiles = metric(name), config.model.quantiles if config.model.loss == "quantile" else ()
-    if made.quantiles and len(quantiles) < (2 if name.startswith("interval") else 1):
+    quantile_metric, quantiles = metric(name), config.model.quantiles if config.model.loss == "quantile" else ()
+    if quantile_metric.quantiles and len(quantiles) < (2 if name.startswith("interval") else 1):
         received = f"quantiles: {list(quantiles)}" if quantiles else f"loss: {config.model.loss or 'none'}"
         several = " of two quantiles or more" if name.startswith("interval") else ""
         return f"{name} requires model.loss: quantile{several}, received {received}; remove it"
-    quantile = made.options.get("quantile")
+    quantile = quantile_metric.options.get("quantile")
     if quantiles and quantile is not None and quantile not in quantiles:
         return f"expected one of model.quantiles, {', '.join(map(str, quantiles))}, received {quantile}; change it"
     return None

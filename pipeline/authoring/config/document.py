@@ -88,7 +88,7 @@ def read(path: str) -> Document:
     try:
         text = read_text(path, yaml_values.MAX_BYTES)
     except FileNotFoundError:
-        raise InputError(f"no config at {path}", _known_configs()) from None
+        raise InputError(f"no config at {path}", _suggest_configs()) from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "give a YAML file with --config FILE") from error
     try:
@@ -145,7 +145,7 @@ def _kind(value: Any) -> str:
     return "a text" if isinstance(value, str) else repr(value)
 
 
-def _known_configs() -> str:
+def _suggest_configs() -> str:
     examples = sorted(str(path) for path in Path("configs").glob("*.yaml"))
     return (
         f"give one that exists with --config FILE, such as {', '.join(examples)}"

@@ -25,6 +25,6 @@ def tfrecord_readers(config: Config) -> list[str]:
     """
     nodes: tuple[Columnar, ...] = ("StatisticsGen", "Transform")
     stock = [name for name in nodes if not config.runtime.is_vectorised(name)]
-    own = [node.name for node in config.nodes if not _EXAMPLES.isdisjoint(node.inputs.values())]
+    user_nodes = [node.name for node in config.nodes if not _EXAMPLES.isdisjoint(node.inputs.values())]
     chosen = config.data.examples_format != "auto"
-    return [*stock, *(["Trainer"] if config.model.run_fn else []), *([] if chosen else own)]
+    return [*stock, *(["Trainer"] if config.model.run_fn else []), *([] if chosen else user_nodes)]

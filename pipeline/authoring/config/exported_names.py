@@ -36,10 +36,10 @@ def check_names(config: Config) -> Iterator[Problem]:
     for name in columns:
         if reason := input_problem(name):
             yield Problem(_key(config, name), f"{reason}; rename the column in the data, or remove it here")
-    for one, other in _equal_but_for_case(columns):
+    for first, later in _equal_but_for_case(columns):
         yield Problem(
-            _key(config, other),
-            f"expected names of columns that differ in more than case, received {one!r} and {other!r}, which are one "
+            _key(config, later),
+            f"expected names of columns that differ in more than case, received {first!r} and {later!r}, which are one "
             "input of the exported model; rename one of them in the data, or remove it here",
         )
     features = {feature.name: feature for feature in config.features.declared}
@@ -51,18 +51,19 @@ def check_names(config: Config) -> Iterator[Problem]:
                 "rename the column in the data, or remove it here",
             )
     if not any(_equal_but_for_case(columns)):
-        for one, other in _equal_but_for_case(features):
+        for first, later in _equal_but_for_case(features):
             message = (
-                f"expected names of features that differ in more than case, received {one!r} and {other!r}; rename one"
+                f"expected names of features that differ in more than case, received {first!r} and {later!r}; "
+                "rename one"
             )
-            yield Problem(("features", *features[other].key), message)
+            yield Problem(("features", *features[later].key), message)
 
 
 def _key(config: Config, column: str) -> tuple[str | int, ...]:
     """Return the key at which the config first names a column."""
     if column in config.features.columns:
         return ("features", "columns", column)
-    return ("features", *next((each.key for each in config.features.declared if column in each.columns), ()))
+    return ("features", *next((feature.key for feature in config.features.declared if column in feature.columns), ()))
 
 
 def _equal_but_for_case(names: Iterable[str]) -> list[tuple[str, str]]:

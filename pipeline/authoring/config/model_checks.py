@@ -51,9 +51,9 @@ def _labels(config: Config) -> Iterator[Problem]:
         return
     if config.data.task in ("multiclass", "retrieval"):
         yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
-    own = (config.model.run_fn, ("model", "run_fn")), (config.features.preprocessing_fn, ("features",))
+    user_functions = (config.model.run_fn, ("model", "run_fn")), (config.features.preprocessing_fn, ("features",))
     refused: list[tuple[object, Key, str]] = [
-        *((used, key, "code of your own computes one label") for used, key in own),
+        *((used, key, "code of your own computes one label") for used, key in user_functions),
         (config.model.has_forest, ("model", "kind"), f"the trees of {kind} learn one label; choose a network"),
         (config.training.class_weights, ("training", "class_weights"), "classes are those of one label"),
         (config.training.augmentation.mixup, ("training", "augmentation", "mixup"), "it blends the rows of one label"),

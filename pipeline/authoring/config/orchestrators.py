@@ -211,12 +211,12 @@ BY_HAND = ScheduleConfig.model_validate({"start": "2020-01-01"})
 """Retries and timeouts of a pipeline without a section `schedule`, which users start by hand."""
 
 
-def _pinned(image: str) -> str:
+def _require_tag_or_digest(image: str) -> str:
     name = image.rpartition("/")[2]
     if "@sha256:" not in name and name.rpartition(":")[2] in ("", name, "latest"):
         raise ValueError(f"expected an image with a tag or a digest, so that a run can be repeated; received {image!r}")
     return image
 
 
-Image = Annotated[str, StringConstraints(min_length=1), AfterValidator(_pinned)]
+Image = Annotated[str, StringConstraints(min_length=1), AfterValidator(_require_tag_or_digest)]
 """Container image with a tag or digest."""

@@ -64,16 +64,16 @@ def check_nodes(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping
 
 def _ids(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping[str, Node]) -> Iterator[Problem]:
     """Yield IDs that are invalid or taken. Names that Kubernetes cannot distinguish count as equal."""
-    taken = {_plain(name): name for name in (*standard, *_RESERVED)}
+    used_ids = {_plain(name): name for name in (*standard, *_RESERVED)}
     for index, node in enumerate(nodes):
         if not re.fullmatch(_ID, node.name):
             message = f"expected an id of at most 40 ASCII letters, digits and _, received {node.name!r}; set id"
             yield Problem(("nodes", index, "id"), message)
-        same = pipeline if node.name == pipeline else taken.get(_plain(node.name))
+        same = pipeline if node.name == pipeline else used_ids.get(_plain(node.name))
         if same:
             message = f"expected an id that is not taken, received {node.name!r}, and there is {same!r}; set another id"
             yield Problem(("nodes", index, "id"), message)
-        taken[_plain(node.name)] = node.name
+        used_ids[_plain(node.name)] = node.name
 
 
 def _plain(name: str) -> str:
@@ -83,8 +83,8 @@ def _plain(name: str) -> str:
 
 def _names(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iterator[Problem]:
     """Yield unknown nodes and outputs in `after`, `before` and `inputs`."""
-    own = [node.name for node in nodes]
-    known = (*standard, *own)
+    user_nodes = [node.name for node in nodes]
+    known = (*standard, *user_nodes)
     # The outputs of components that the user wrote are only known after their import; see pipeline.authoring.own_nodes.
     for index, node in enumerate(nodes):
         for field, names in (("after", node.after), ("before", node.before)):
@@ -100,7 +100,7 @@ def _names(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iter
             if name not in known:
                 message = f"the pipeline has no node {name!r}{did_you_mean(name, known)}"
                 yield Problem(("nodes", index, "inputs", key), message)
-            elif name not in own and output not in standard[name].outputs:
+            elif name not in user_nodes and output not in standard[name].outputs:
                 message = f"{name} has no output {output!r}{did_you_mean(output, standard[name].outputs)}"
                 yield Problem(("nodes", index, "inputs", key), message)
 

@@ -97,7 +97,9 @@ class _Config(Section):
         images = self.data.images
         if images.encoded_columns is not None or self.features.preprocessing_fn:
             return self.data
-        columns = [column for each in self.features.declared if isinstance(each.op, Image) for column in each.columns]
+        columns = [
+            column for feature in self.features.declared if isinstance(feature.op, Image) for column in feature.columns
+        ]
         if images.path_column is not None:
             columns = [column for column in columns if column != images.column]
         encoded = images.model_copy(update={"encoded_columns": tuple(dict.fromkeys(columns))})

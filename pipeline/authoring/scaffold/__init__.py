@@ -60,7 +60,9 @@ class Draft:
           InputError: If the kind reads histories, but none of the columns is a history.
         """
         columns = self.columns.values()
-        if kind in HISTORY_KINDS and not any(isinstance(each, FeatureChoice) and each.is_history for each in columns):
+        if kind in HISTORY_KINDS and not any(
+            isinstance(column, FeatureChoice) and column.is_history for column in columns
+        ):
             raise InputError(
                 f"--kind: {kind} expects a column with lists of another column's earlier values, received none",
                 "give another --kind, or none",
@@ -108,11 +110,11 @@ def draft(
     with _errors_with_flags():
         table = read(paths, text_format)
     learning_task = learning_task_of(table, label, task)
-    found = leaks(table, learning_task)
+    leak_by_column = leaks(table, learning_task)
     chosen = choose(table, learning_task, date_order)
-    columns = with_leaks(with_histories(table, chosen, {*learning_task.columns, *found}), found)
+    columns = with_leaks(with_histories(table, chosen, {*learning_task.columns, *leak_by_column}), leak_by_column)
     defaults = training_defaults(table, learning_task, columns)
-    drafted = Draft(paths, table, learning_task, columns, defaults, tuple(found.values()))
+    drafted = Draft(paths, table, learning_task, columns, defaults, tuple(leak_by_column.values()))
     if not drafted.features:
         why = [f"{name}: {column.why}" for name, column in columns.items() if isinstance(column, ExcludedColumn)]
         raise InputError(

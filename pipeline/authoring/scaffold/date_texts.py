@@ -26,13 +26,13 @@ class DateTexts:
       order: Order of day, month and year.
       values: Values that are dates in this order, datetime64[s], shape [dates].
       why: Reason for the order; "" for ISO 8601.
-      others: Number of values that are not dates.
+      invalid_count: Number of values that are not dates.
     """
 
     order: Order
     values: npt.NDArray[np.datetime64]
     why: str
-    others: int
+    invalid_count: int
 
 
 def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -> DateTexts | None:
@@ -49,23 +49,23 @@ def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -
     distinct, counts = np.unique(present.astype(str), return_counts=True)
     # The share is measured on a part of the values, so allow twice as many other values as below.
     tried = distinct[:: max(1, len(distinct) // _TRIED)]
-    likely = [order for order in FORMS if _share(_parsed(tried, order)) > 1 - 2 * _MOST_OTHERS]
-    parsed = {order: _parsed(distinct, order) for order in likely}
-    valid = {order: np.array([each is not None for each in values]) for order, values in parsed.items()}
+    likely = [order for order in FORMS if _share(_parse_dates(tried, order)) > 1 - 2 * _MOST_OTHERS]
+    parsed = {order: _parse_dates(distinct, order) for order in likely}
+    valid = {order: np.array([date is not None for date in values]) for order, values in parsed.items()}
     rows = {order: int(counts[are_dates].sum()) for order, are_dates in valid.items()}
     orders = [order for order in likely if rows[order] >= (1 - _MOST_OTHERS) * len(present)]
     if not orders:
         return None
-    order = max(orders, key=lambda each: rows[each])
+    order = max(orders, key=lambda candidate: rows[candidate])
     why = ""
     if order != "ymd":
-        other: Order = "mdy" if order == "dmy" else "dmy"
-        if other in orders and rows[order] == rows[other]:
+        other_order: Order = "mdy" if order == "dmy" else "dmy"
+        if other_order in orders and rows[order] == rows[other_order]:
             if given is None:
                 raise _ambiguous(name, distinct[valid[order]][0])
             order, why = given, f"order {given} by --date-order"
         else:
-            shown = next(text for text in distinct[valid[order]] if parse_date(text, other) is None)
+            shown = next(text for text in distinct[valid[order]] if parse_date(text, other_order) is None)
             why = f"order {order}: {shown!r}"
     times = zip(parsed[order], counts, strict=True)
     # The times are in UTC. Remove their time zone, because NumPy cannot represent it.
@@ -73,12 +73,12 @@ def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -
     return DateTexts(order, np.array(values, "datetime64[s]"), why, len(present) - rows[order])
 
 
-def _parsed(texts: Iterable[str], order: Order) -> list[datetime | None]:
+def _parse_dates(texts: Iterable[str], order: Order) -> list[datetime | None]:
     return [parse_date(text, order) for text in texts]
 
 
 def _share(parsed: list[datetime | None]) -> float:
-    return sum(each is not None for each in parsed) / max(1, len(parsed))
+    return sum(date is not None for date in parsed) / max(1, len(parsed))
 
 
 def _ambiguous(name: str, text: str) -> InputError:

@@ -120,9 +120,9 @@ def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
       defaults: Defaults for the table.
       rows: Number of rows of the table.
     """
-    own: Kind = defaults.model["kind"]
+    default_kind: Kind = defaults.model["kind"]
     trees: tuple[Kind, ...] = ("ensemble",) if training_rows(rows) <= _MOST_OF_TREES else ("tabm",)
-    return (*trees, "linear", *((own,) if own not in ("ensemble", "tabm") else ()))
+    return (*trees, "linear", *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
 
 
 def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dict[str, Any], str]:

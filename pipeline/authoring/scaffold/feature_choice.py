@@ -104,13 +104,13 @@ def choose(
     """
     strongest = max(task.columns, key=lambda name: _auc(table.columns[name], task))
     choices: dict[str, FeatureChoice | ExcludedColumn] = {}
-    taken: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for name, column in table.columns.items():
-        other = taken.setdefault(name.lower(), name) if name not in task.columns else name
+        first_name = first_names.setdefault(name.lower(), name) if name not in task.columns else name
         if name not in task.columns and (reason := input_problem(name)):
             choices[name] = ExcludedColumn(reason)
-        elif other != name:
-            choices[name] = ExcludedColumn(f"its name differs from {other} only in case: rename it in the data")
+        elif first_name != name:
+            choices[name] = ExcludedColumn(f"its name differs from {first_name} only in case: rename it in the data")
         elif name in task.columns and (name == strongest or _auc(column, task) >= _WEAK):
             choices[name] = ExcludedColumn("the label" if len(task.columns) == 1 else "the label is computed from it")
         else:
@@ -218,24 +218,24 @@ def _text(
       hints: Notes on other ways to read the column.
       date_order: Order of day, month and year for dates that can be read in two ways.
     """
-    present = values[np.array([each is not None for each in values])]
+    present = values[np.array([text is not None for text in values])]
     if dates := dates_in(name, present, date_order):
         options = {} if dates.order == "ymd" else {"order": dates.order}
-        others = [f"{dates.others:,} texts are no dates"] if dates.others else []
-        return _date(dates.values, options, missing, [*([dates.why] if dates.why else []), *others])
+        invalid = [f"{dates.invalid_count:,} texts are no dates"] if dates.invalid_count else []
+        return _date(dates.values, options, missing, [*([dates.why] if dates.why else []), *invalid])
     form = form_of(present)
-    what = form or ("codes of digits" if all(each.isdigit() for each in present) else "texts")
-    notes = [f"{distinct:,} {what}", *_missing(missing), *hints]
+    content = form or ("codes of digits" if all(text.isdigit() for text in present) else "texts")
+    notes = [f"{distinct:,} {content}", *_missing(missing), *hints]
     if not form and (separator := _separator(present, distinct)):
-        parts = {part.strip() for each in present for part in each.split(separator)}
-        most = int(np.quantile([each.count(separator) + 1 for each in present], 0.99))
+        parts = {part.strip() for text in present for part in text.split(separator)}
+        most = int(np.quantile([text.count(separator) + 1 for text in present], 0.99))
         split = {"separator": separator, "max_values": max(2, most), "size": min(len(parts), _VOCABULARY)}
         notes.insert(1, f"several of {len(parts):,} values in each")
         return FeatureChoice(({"split": split},), ", ".join(notes), len(parts))
-    words = float(np.median([len(each.split()) for each in present]))
+    words = float(np.median([len(text.split()) for text in present]))
     unique = distinct > _UNIQUE * len(present) and len(present) >= 20
     is_id = form is not None or words < _WORDS or (words < _SENTENCE and holds_proper_names(name))
-    in_rows = f"{distinct:,} {what} in {len(present):,} rows"
+    in_rows = f"{distinct:,} {content} in {len(present):,} rows"
     if unique and is_id:
         reason = "identifiers" if form else "names" if holds_proper_names(name) else "an identifier, or no repeats"
         return ExcludedColumn("; ".join((f"{in_rows}: {reason}", *hints)))
@@ -295,10 +295,10 @@ def _finite(column: pa.Array) -> npt.NDArray[np.float64]:
 def _separator(present: npt.NDArray[np.object_], distinct: int) -> str | None:
     """Return the separator of texts that contain several values; None if the parts do not repeat between rows."""
     for separator in _SEPARATORS:
-        share = sum(separator in each for each in present[:5000]) / min(len(present), 5000)
+        share = sum(separator in text for text in present[:5000]) / min(len(present), 5000)
         # A real separator occurs in many texts, and divides them into short parts that repeat in other rows.
         if share >= 0.3:
-            parts = {part.strip() for each in present for part in each.split(separator)}
+            parts = {part.strip() for text in present for part in text.split(separator)}
             words = np.mean([len(part.split()) for part in list(parts)[:1000]])
             if len(parts) <= 0.5 * distinct and words <= _WORDS:
                 return separator
@@ -330,11 +330,11 @@ def _is_copy(column: pa.Array, distinct: int, task: LearningTask) -> bool:
         if kind(column) == "bytes":
             return False
         values = numbers(column)
-        both = np.isfinite(values) & np.isfinite(task.values)
-        if both.sum() < 3 or values[both].std() == 0 or task.values[both].std() == 0:
+        are_finite = np.isfinite(values) & np.isfinite(task.values)
+        if are_finite.sum() < 3 or values[are_finite].std() == 0 or task.values[are_finite].std() == 0:
             return False
         # Columns are float32, so the correlation of a copy is not exactly 1.
-        return bool(abs(np.corrcoef(values[both], task.values[both])[0, 1]) > 1 - 1e-9)
+        return bool(abs(np.corrcoef(values[are_finite], task.values[are_finite])[0, 1]) > 1 - 1e-9)
     classes = len(task.classes)
     if column.null_count or distinct != classes:
         return False

@@ -34,33 +34,35 @@ def with_histories(
     Returns:
       The choices for all columns.
     """
-    found = dict(choices)
+    updated = dict(choices)
     lists = [name for name, column in table.columns.items() if kind(column) == "lists"]
     single = [name for name in table.columns if name not in (*lists, *excluded)]
-    of = {name: other for name in lists if (other := _column_of(table, name, single)) is not None}
+    of = {name: repeated for name in lists if (repeated := _column_of(table, name, single)) is not None}
     # Sort by the number of distinct values, because the list with the most values is the main history. Lists of the
     # same lengths, such as the categories of the items, describe its events.
     ordered = sorted(of, key=lambda name: -_distinct(table.columns[name].flatten()))
     for name in ordered:
-        main = next(each for each in ordered if _are_along(table, name, each))
+        main = next(candidate for candidate in ordered if _are_along(table, name, candidate))
         options = {
             "of": of[name],
             "max_values": _most(table.columns[name]),
             **({"along": main} if main != name else {}),
         }
         distinct = _distinct(table.columns[name].flatten())
-        found[name] = FeatureChoice(({"sequence": options},), f"earlier values of {of[name]}, {distinct:,} of them", 0)
+        updated[name] = FeatureChoice(
+            ({"sequence": options},), f"earlier values of {of[name]}, {distinct:,} of them", 0
+        )
         # The column and its history share one vocabulary, so count the distinct values of both.
         ids = _distinct(pa.concat_arrays([table.columns[of[name]], table.columns[name].flatten()]))
-        found[of[name]] = vocabulary(ids, [f"{ids:,} values, which {name} repeats"])
+        updated[of[name]] = vocabulary(ids, [f"{ids:,} values, which {name} repeats"])
     for name in lists:
-        along = next((each for each in ordered if _are_along(table, name, each)), None)
+        along = next((history for history in ordered if _are_along(table, name, history)), None)
         if name not in of and along is not None and (unit := _unit(table.columns[name])):
             options = {"max_values": _most(table.columns[name]), "along": along, "unit": unit}
-            until = next((each for each in single if _is_later(table, each, name, unit)), None)
+            until = next((column for column in single if _is_later(table, column, name, unit)), None)
             options |= {"until": until} if until else {}
-            found[name] = FeatureChoice(({"time_gaps": options},), f"the times of {along}", 0)
-    return found
+            updated[name] = FeatureChoice(({"time_gaps": options},), f"the times of {along}", 0)
+    return updated
 
 
 def _column_of(table: Table, name: str, single: list[str]) -> str | None:
@@ -69,18 +71,18 @@ def _column_of(table: Table, name: str, single: list[str]) -> str | None:
     if pa.types.is_floating(values.type) or len(values) < (_LEAST_VALUES if pa.types.is_integer(values.type) else 2):
         return None
     shares = {}
-    for other in single:
-        own = table.columns[other].drop_null().unique()
-        if own.type == values.type:
-            common = pc.sum(pc.is_in(own, value_set=values)).as_py() or 0
-            shares[other] = common / (len(own) + len(values) - common)
-    best = max(shares, key=lambda each: shares[each], default=None)
+    for column in single:
+        distinct = table.columns[column].drop_null().unique()
+        if distinct.type == values.type:
+            common = pc.sum(pc.is_in(distinct, value_set=values)).as_py() or 0
+            shares[column] = common / (len(distinct) + len(values) - common)
+    best = max(shares, key=lambda column: shares[column], default=None)
     return best if best is not None and shares[best] >= _COMMON else None
 
 
-def _are_along(table: Table, one: str, other: str) -> bool:
+def _are_along(table: Table, first: str, second: str) -> bool:
     """Check whether the lists of two columns have the same length in every row."""
-    lengths = [np.asarray(pc.list_value_length(table.columns[name]).fill_null(0)) for name in (one, other)]
+    lengths = [np.asarray(pc.list_value_length(table.columns[name]).fill_null(0)) for name in (first, second)]
     return bool((lengths[0] == lengths[1]).all())
 
 

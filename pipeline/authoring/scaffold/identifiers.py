@@ -44,8 +44,8 @@ def holds_proper_names(column: str) -> bool:
 def form_of(texts: Sequence[str]) -> str | None:
     """Return the kind of identifier that texts contain, such as `e-mail addresses`; None for other texts."""
     tried = texts[:: max(1, len(texts) // _TRIED)]
-    for what, form in _FORMS.items():
+    for identifier_kind, form in _FORMS.items():
         pattern = re.compile(rf"\s*(?:{form})\s*")
         if sum(pattern.fullmatch(text) is not None for text in tried) >= _LEAST * len(tried):
-            return what
+            return identifier_kind
     return None

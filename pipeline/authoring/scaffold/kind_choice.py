@@ -61,11 +61,11 @@ class Difference(NamedTuple):
     error: float
 
     @classmethod
-    def of(cls, one: Fit, other: Fit) -> Difference:
+    def of(cls, first: Fit, second: Fit) -> Difference:
         """Compare the losses of two candidates row by row."""
-        each = one.losses.astype(np.float64) - other.losses
-        error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.inf
-        return cls(float(each.mean()), float(error))
+        differences = first.losses.astype(np.float64) - second.losses
+        error = differences.std(ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else np.inf
+        return cls(float(differences.mean()), float(error))
 
 
 def simplest_first(fits: Sequence[Fit]) -> list[Fit]:
@@ -73,7 +73,7 @@ def simplest_first(fits: Sequence[Fit]) -> list[Fit]:
     return sorted(fits, key=lambda fit: _SIMPLEST_FIRST.index(fit.kind))
 
 
-def choose(fits: Sequence[Fit], own: Fit) -> Fit:
+def choose(fits: Sequence[Fit], default: Fit) -> Fit:
     """Choose the candidate for the config.
 
     Start with the default kind for the size of the table. Switch to the candidate with the lowest loss if the
@@ -86,12 +86,12 @@ def choose(fits: Sequence[Fit], own: Fit) -> Fit:
 
     Args:
       fits: All candidates.
-      own: The candidate whose kind is the default for the size.
+      default: The candidate whose kind is the default for the size.
     """
     chosen = min(fits, key=lambda fit: fit.loss)
-    mean, error = Difference.of(own, chosen)
+    mean, error = Difference.of(default, chosen)
     if mean <= _ERRORS * error:
-        chosen = own
+        chosen = default
     # `chosen` itself satisfies the condition, so the loop does not reach more complex kinds.
     for fit in simplest_first(fits):
         mean, error = Difference.of(fit, chosen)
@@ -122,6 +122,6 @@ def write_rows(table: Table, rows: int, file: str) -> int:
       file: Path of the Parquet file.
     """
     chosen = np.sort(np.random.default_rng(0).permutation(table.sampled)[:rows])
-    columns = {name: each for name, each in table.columns.items() if not pa.types.is_null(each.type)}
+    columns = {name: column for name, column in table.columns.items() if not pa.types.is_null(column.type)}
     pq.write_table(pa.table(columns).take(pa.array(chosen)), file)
     return len(chosen)

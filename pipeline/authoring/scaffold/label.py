@@ -35,7 +35,7 @@ class LearningTask:
     Attributes:
       label: Value for `data.label`: a column or an expression.
       task: binary, multiclass or regression.
-      columns: Columns from which the label is computed.
+      columns: Columns that the label depends on.
       values: Labels of the sample, float64, shape [rows]: 0 or 1, the index of the class, or the number to predict.
         Missing labels are NaN.
       classes: Value → number of rows, the most frequent value first. Empty for a regression.
@@ -89,10 +89,10 @@ def _derive_from_expression(parsed: expression.Expression, table: Table, task: T
             "compare text with text and numbers with numbers, as in --label \"income == '>50K'\"",
         ) from error
     if value.dtype == bool:
-        return _checked(
-            LearningTask(parsed.text, "binary", parsed.columns, value.astype(float), _counted(value * 1), ()), task
+        return _check(
+            LearningTask(parsed.text, "binary", parsed.columns, value.astype(float), _count_values(value * 1), ()), task
         )
-    return _checked(LearningTask(parsed.text, "regression", parsed.columns, value.astype(float), {}, ()), task)
+    return _check(LearningTask(parsed.text, "regression", parsed.columns, value.astype(float), {}, ()), task)
 
 
 def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
@@ -108,7 +108,7 @@ def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> Learn
     empty = pc.sum(pc.equal(pc.binary_length(column), 0)).as_py() if column_kind == "bytes" else 0
     _check_complete(name, column.null_count + (empty or 0), len(column))
     if column_kind == "bytes":
-        return _checked(_derive_from_texts(name, texts(column), task), task)
+        return _check(_derive_from_texts(name, texts(column), task), task)
     values = numbers(column)
     _check_complete(name, int((~np.isfinite(values)).sum()), len(values))
     distinct = np.unique(values)
@@ -121,24 +121,24 @@ def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> Learn
             f"{len(distinct):,} it is",
         )
     if task == "regression" or (task is None and not (integers and len(distinct) <= _CLASSES)):
-        return _checked(LearningTask(name, "regression", (name,), values, {}, ()), task)
+        return _check(LearningTask(name, "regression", (name,), values, {}, ()), task)
     if len(distinct) == 2 and task in (None, "binary"):
         if set(distinct) == {0.0, 1.0}:
-            return LearningTask(name, "binary", (name,), values, _counted(values.astype(int)), ())
+            return LearningTask(name, "binary", (name,), values, _count_values(values.astype(int)), ())
         # The pipeline expects a binary label of 0 and 1, so compare the column with the greater value.
         low, high = (number_text(int(value) if integers else value) for value in distinct)
         label = f"{expression.column_text(name)} == {high}"
         positive = values == distinct[1]
         note = f"1 stands for {name} = {high}, 0 for {low}"
-        return LearningTask(label, "binary", (name,), positive * 1.0, _counted(positive * 1), (note,))
+        return LearningTask(label, "binary", (name,), positive * 1.0, _count_values(positive * 1), (note,))
     if len(distinct) > _MOST_CLASSES:
         raise InputError(
             f"--task: multiclass needs at most {_MOST_CLASSES:,} classes, and {name!r} holds {len(distinct):,} numbers",
             "give --task regression, or compare the column, as in --label 'price > 100'",
         )
     codes = np.searchsorted(distinct, values)
-    classes = _counted(values.astype(int) if integers else values)
-    return _checked(LearningTask(name, "multiclass", (name,), codes * 1.0, classes, _rare(classes)), task)
+    classes = _count_values(values.astype(int) if integers else values)
+    return _check(LearningTask(name, "multiclass", (name,), codes * 1.0, classes, _rare(classes)), task)
 
 
 def _derive_from_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:
@@ -148,9 +148,9 @@ def _derive_from_texts(name: str, values: npt.NDArray[np.object_], task: Task | 
         positive = _positive(counts)
         is_positive = values == positive
         label = f"{expression.column_text(name)} == {positive!r}"
-        (other,) = set(counts) - {positive}
-        note = f"1 stands for {positive!r}, 0 for {other!r}"
-        return LearningTask(label, "binary", (name,), is_positive * 1.0, _counted(is_positive * 1), (note,))
+        (negative,) = set(counts) - {positive}
+        note = f"1 stands for {positive!r}, 0 for {negative!r}"
+        return LearningTask(label, "binary", (name,), is_positive * 1.0, _count_values(is_positive * 1), (note,))
     if len(counts) > _MOST_CLASSES:
         raise InputError(
             f"--label: the column {name!r} holds {len(counts):,} different texts, too many for classes",
@@ -159,7 +159,7 @@ def _derive_from_texts(name: str, values: npt.NDArray[np.object_], task: Task | 
     codes = {value: index for index, value in enumerate(sorted(counts))}
     classes = dict(counts.most_common())
     return LearningTask(
-        name, "multiclass", (name,), np.array([codes[each] for each in values], float), classes, _rare(classes)
+        name, "multiclass", (name,), np.array([codes[text] for text in values], float), classes, _rare(classes)
     )
 
 
@@ -171,7 +171,7 @@ def _positive(counts: Counter[str]) -> str:
     return min(counts, key=lambda value: (counts[value], value))
 
 
-def _checked(derived: LearningTask, task: Task | None) -> LearningTask:
+def _check(derived: LearningTask, task: Task | None) -> LearningTask:
     """Check that the label has at least two values, and that its task is the task that the user requested."""
     finite = derived.values[np.isfinite(derived.values)]
     if len(np.unique(finite)) < 2:
@@ -201,5 +201,5 @@ def _rare(classes: Mapping[str, int]) -> tuple[str, ...]:
     return (f"too few rows to be learned or evaluated: {', '.join(rare[:10])}",) if rare else ()
 
 
-def _counted(values: npt.NDArray[np.generic]) -> dict[str, int]:
+def _count_values(values: npt.NDArray[np.generic]) -> dict[str, int]:
     return {str(value): count for value, count in Counter(values.tolist()).most_common()}

@@ -18,8 +18,8 @@ from pipeline.authoring.scaffold.sample import Table
 def leaks(table: Table, task: LearningTask) -> dict[str, Leak]:
     """Return column name → leak, for columns that alone predict the label.
 
-    Columns from which the label is computed are not checked. A table with few rows never has leaks, because a column
-    may predict a few labels by chance.
+    Columns that the label depends on are not checked. A table with few rows never has leaks, because a column may
+    predict a few labels by chance.
     """
     known = np.flatnonzero(np.isfinite(task.values))
     if len(known) > leakage.ROWS:
@@ -37,10 +37,10 @@ def with_leaks(
     Exclude a column that is filled only for one value of the label, and an identifier. Keep a column whose values
     predict the label, because the task may simply be easy.
     """
-    return {name: _marked(column, found[name]) if name in found else column for name, column in columns.items()}
+    return {name: _mark_leak(column, found[name]) if name in found else column for name, column in columns.items()}
 
 
-def _marked(column: FeatureChoice | ExcludedColumn, leak: Leak) -> FeatureChoice | ExcludedColumn:
+def _mark_leak(column: FeatureChoice | ExcludedColumn, leak: Leak) -> FeatureChoice | ExcludedColumn:
     if isinstance(column, FeatureChoice) and leak.kind != "value":
         return ExcludedColumn(f"leakage: {leak.why}; make it a feature if it is known when the model predicts")
     remedy = "; remove it if it is not known when the model predicts" if isinstance(column, FeatureChoice) else ""

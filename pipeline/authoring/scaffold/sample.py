@@ -42,7 +42,7 @@ class Table:
       files: Number of files.
       format: csv, parquet, tfrecord or images.
       format_notes: Properties that were derived for a text format, and the reason for each property.
-      hints: Column name → the option with which the column would be read differently.
+      hints: Column name → note on the option that would change how the column is read.
     """
 
     columns: dict[str, pa.Array]
@@ -82,8 +82,8 @@ def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
     if format_ == "csv":
         return _read_text(config, files, text_format or TextFormat())
     batch, rows, bad = _sample(config.model_copy(update={"format": format_}), files)
-    columns, invalid = _typed(batch, None)
-    return Table(columns, rows, bad + _scaled(len(invalid), batch, rows), None, len(files), format_)
+    columns, invalid = _convert_types(batch, None)
+    return Table(columns, rows, bad + _extrapolate(len(invalid), batch, rows), None, len(files), format_)
 
 
 def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> Table:
@@ -109,7 +109,7 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     batch = pa.RecordBatch.from_arrays(arrays, batch.schema.names)
-    columns, invalid = _typed(batch, style)
+    columns, invalid = _convert_types(batch, style)
     if given.encoding is None and len(invalid) > _ALLOWED_UNDECODABLE * batch.num_rows:
         raise InputError(
             f"--data: {len(invalid):,} of {batch.num_rows:,} rows cannot be read: column {invalid[0].column}: "
@@ -117,7 +117,7 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
             "give the encoding of the files with --encoding (cp1252 and latin-1 are common), or --encoding utf-8 to "
             "leave these rows out",
         )
-    bad += _scaled(len(invalid), batch, rows)
+    bad += _extrapolate(len(invalid), batch, rows)
     return Table(columns, rows, bad, style, len(files), "csv", tuple(notes), hints)
 
 
@@ -156,7 +156,7 @@ def _sample(config: DataConfig, files: Sequence[str]) -> tuple[pa.RecordBatch, i
     return sample.rows(), counts.rows, counts.bad
 
 
-def _scaled(sampled: int, batch: pa.RecordBatch, rows: int) -> int:
+def _extrapolate(sampled: int, batch: pa.RecordBatch, rows: int) -> int:
     """Extrapolate a number of rows of the sample to all rows of the data."""
     return round(sampled * rows / max(1, int(batch.num_rows)))
 
@@ -204,8 +204,8 @@ def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
         texts = set(distinct.to_pylist())
         nulls |= texts & {text.encode() for text in _NULL_TEXTS}
         candidates = texts & {text.encode() for text in _NULL_IN_NUMBERS}
-        rest = texts - nulls - candidates
-        if candidates and rest and all(_is_number(text) for text in rest):
+        remaining = texts - nulls - candidates
+        if candidates and remaining and all(_is_number(text) for text in remaining):
             nulls |= candidates
     # Python and ExampleGen parse "nan" as a number, so the config does not need to list it.
     return (text for text in (*_NULL_TEXTS, *_NULL_IN_NUMBERS) if text.encode() in nulls and text.lower() != "nan")
@@ -223,7 +223,7 @@ def _with_nulls(batch: pa.RecordBatch, null_texts: Iterable[str]) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
-def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.Array], list[InvalidValue]]:
+def _convert_types(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.Array], list[InvalidValue]]:
     """Convert the columns to their types, without rows that contain an invalid value.
 
     Returns:
@@ -238,8 +238,8 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
         keep = np.ones(batch.num_rows, bool)
         keep[list(rows)] = False
         # Derive the types again without the removed rows, whose other values may have influenced them.
-        columns, others = _typed(batch.filter(pa.array(keep)), csv)
-        return columns, [*rows.values(), *others]
+        columns, further_invalid = _convert_types(batch.filter(pa.array(keep)), csv)
+        return columns, [*rows.values(), *further_invalid]
     # Every remaining row was valid, so the second conversion uses the types that the first conversion derived.
     known = {**converter.output_kinds, **converter.kinds}
     converted, _ = ColumnConverter(configured, known, encoding, decimal=decimal).convert(batch)
@@ -257,7 +257,7 @@ def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
 
 def texts(column: pa.Array) -> npt.NDArray[np.object_]:
     """Return a column of texts as an array of str, shape [rows]; None where a value is missing."""
-    return np.array([None if each is None else each.decode(errors="replace") for each in column.to_pylist()], object)
+    return np.array([None if text is None else text.decode(errors="replace") for text in column.to_pylist()], object)
 
 
 def kind(column: pa.Array) -> str:

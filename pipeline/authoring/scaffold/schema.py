@@ -24,7 +24,7 @@ _HEAD = """\
 def schema(table: Table) -> str:
     """Return the schema of a table, as text of tensorflow_metadata's Schema message."""
     names = [name for name, column in table.columns.items() if kind(column) != "missing"]
-    batch = pa.RecordBatch.from_arrays([_listed(table.columns[name]) for name in names], names)
+    batch = pa.RecordBatch.from_arrays([_convert_to_lists(table.columns[name]) for name in names], names)
     statistics = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions(num_top_values=_DOMAIN + 1))
     inferred = tfdv.infer_schema(statistics, infer_feature_shape=False, max_string_domain_size=_DOMAIN)
     for feature in inferred.feature:
@@ -60,7 +60,7 @@ def _least_present(share: float, rows: int) -> float:
     return float(np.floor(100 * max(0.0, share - max(0.1 * share, by_chance))) / 100)
 
 
-def _listed(column: pa.Array) -> pa.Array:
+def _convert_to_lists(column: pa.Array) -> pa.Array:
     """Convert a column to lists with at most one value per row, as TFDV expects."""
     if pa.types.is_list(column.type):
         return column

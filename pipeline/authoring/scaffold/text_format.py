@@ -78,11 +78,11 @@ def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
     # In `1, ?, a` the spaces separate the values and are not a part of them.
     skip = bool(fields) and spaced > len(fields) / 2
     if not _regularity(lines, delimiter)[1] and lines:
-        others = [sign for sign in _DELIMITERS + _UNUSUAL_DELIMITERS if _regularity(lines, sign)[0] == 1]
+        possible_delimiters = [sign for sign in _DELIMITERS + _UNUSUAL_DELIMITERS if _regularity(lines, sign)[0] == 1]
         raise InputError(
             f"--data: {path}: expected two columns or more between {delimiter!r}, received the one column {lines[0]!r}",
             "give --delimiter with the character between two fields"
-            + "".join(f", such as {each!r}" for each in others),
+            + "".join(f", such as {sign!r}" for sign in possible_delimiters),
         )
     return CsvConfig(delimiter=delimiter, encoding=encoding, skip_initial_space=skip), notes
 
@@ -167,25 +167,25 @@ def decimal_sign(batch: pa.RecordBatch, given: Sign | None) -> DecimalSign:
       batch: Columns of text, binary; missing values are null.
       given: Sign that the user specified. None to derive it.
     """
-    found = {
+    examples = {
         name: example
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         if (example := _example_of_sign(column.drop_null().unique().slice(0, _DISTINCT)))
     }
-    commas = [name for name, example in found.items() if example.is_clear and example.sign == ","]
-    points = [name for name, example in found.items() if example.is_clear and example.sign == "."]
+    commas = [name for name, example in examples.items() if example.is_clear and example.sign == ","]
+    points = [name for name, example in examples.items() if example.is_clear and example.sign == "."]
     sign: Sign = given or ("," if len(commas) > len(points) else ".")
     if sign == ",":
-        why = f"decimal comma{f': {commas[0]} has {found[commas[0]].text!r}' if commas else ''}"
+        why = f"decimal comma{f': {commas[0]} has {examples[commas[0]].text!r}' if commas else ''}"
         # With a decimal comma, a point that separates thousands is read correctly and does not need a hint.
-        others = points
+        hinted_columns = points
     else:
-        why, others = "", [name for name, example in found.items() if example.sign == ","]
-    other = "." if sign == "," else ","
+        why, hinted_columns = "", [name for name, example in examples.items() if example.sign == ","]
+    other_sign = "." if sign == "," else ","
     hints = {
-        name: f"numbers such as {found[name].text!r} are text here, and numbers with --decimal {other!r} or with "
-        "data.csv.formats"
-        for name in others
+        name: f"numbers such as {examples[name].text!r} are text here, and numbers with --decimal {other_sign!r} or "
+        "with data.csv.formats"
+        for name in hinted_columns
     }
     return DecimalSign(sign, why, hints)
 

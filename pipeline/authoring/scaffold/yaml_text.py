@@ -81,7 +81,7 @@ def _data(paths: Sequence[str], table: Table, task: LearningTask, defaults: Trai
     if task.task != "binary":
         yield f"  task: {task.task}"
     for note in task.notes:
-        yield from _wrapped(f"# {note}", "  ")
+        yield from _wrap(f"# {note}", "  ")
 
 
 def _features(columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _features(columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Iterator
     if left_out:
         yield "    # Excluded:"
         for name, column in left_out.items():
-            yield from _wrapped(f"#   {name}: {column.why}", "    ")
+            yield from _wrap(f"#   {name}: {column.why}", "    ")
 
 
 def _fields(section: Mapping[str, Any]) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _comment(text: str) -> str:
     return f" # {' '.join(text.split())}" if text else ""
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrap(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, 116, initial_indent=indent, subsequent_indent=f"{indent}#   ")
 
 

@@ -199,7 +199,7 @@ def _lock_file(location: Location) -> Iterator[None]:
 
     A transaction takes milliseconds. Without this lock, ML Metadata waits for tenths of a second before it retries a
     transaction that found the file locked. This locks the folder, which avoids a separate lock file. On file systems
-    that cannot lock folders, such as NFS, it has no effect.
+    that cannot lock folders, such as NFS, nothing is locked.
     """
     with contextlib.ExitStack() as stack:
         if isinstance(location, Path):
@@ -293,7 +293,7 @@ def replace_config(location: Location, run: str, config: str) -> None:
     store = open_existing(location)
     context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
     # A config is recorded in parts. Delete all old parts first, because the new config may have fewer.
-    for name in recorded_config.parts(recorded_config.joined(_read_texts(context)) or ""):
+    for name in recorded_config.parts(recorded_config.join(_read_texts(context)) or ""):
         context.custom_properties.pop(name, None)
         context.properties.pop(name, None)
     for name, part in recorded_config.parts(config).items():

@@ -225,7 +225,7 @@ class Store:
         properties: dict[int, dict[str, str]] = {}
         for number, name, text in self._tables.rows_in(query, names):
             properties.setdefault(number, {})[name] = text or ""
-        configs = ((number, recorded_config.joined(parts)) for number, parts in properties.items())
+        configs = ((number, recorded_config.join(parts)) for number, parts in properties.items())
         return {names[number]: text for number, text in configs if text}
 
     def executions(self, *runs: str) -> list[Execution]:

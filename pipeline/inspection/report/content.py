@@ -43,8 +43,8 @@ class Anomaly:
     """An anomaly: a deviation of the data from the schema.
 
     Attributes:
-      split: Split in which the anomaly was found.
-      column: Column in which the anomaly was found. Empty for an anomaly of the whole data set.
+      split: Split that contains the anomaly.
+      column: Column that contains the anomaly. Empty for an anomaly of the whole data set.
       summary: Short description.
       detail: Full description.
       error: Whether the severity is an error. Otherwise it is a warning.

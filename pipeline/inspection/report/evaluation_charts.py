@@ -81,8 +81,8 @@ class EvaluationCharts:
       charts: The line charts.
       residuals: Residuals of a regression. None for other tasks.
       matrices: Confusion matrices of the model and, if there is one, of the baseline. Empty for a regression.
-      at: Probability from which the confusion matrices count a row as predicted 1. None if they use the most probable
-        class.
+      at: Minimum probability of a row that the confusion matrices count as predicted 1. None if they use the most
+        probable class.
       baseline_differs: Whether the baseline's matrix is left out because the baseline has different classes.
     """
 

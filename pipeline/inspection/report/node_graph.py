@@ -41,10 +41,10 @@ def draw(nodes: Mapping[str, Mapping[str, object]], upstream: Mapping[str, Seque
     height = len(rows) * (_HEIGHT + _GAP_Y) - _GAP_Y + 2
     tops = {}
     for number, (row, row_widths) in enumerate(zip(rows, widths, strict=True)):
-        left = (width - sum(row_widths) - _GAP_X * (len(row) - 1)) / 2
+        left_edge = (width - sum(row_widths) - _GAP_X * (len(row) - 1)) / 2
         for item, item_width in zip(row, row_widths, strict=True):
-            tops[item] = (left + item_width / 2, 1 + number * (_HEIGHT + _GAP_Y))
-            left += item_width + _GAP_X
+            tops[item] = (left_edge + item_width / 2, 1 + number * (_HEIGHT + _GAP_Y))
+            left_edge += item_width + _GAP_X
     parts = [_draw_arrow([tops[item] for item in path]) for path in paths]
     parts += [_draw_box(name, nodes[name], tops[name][0] - _WIDTH / 2, tops[name][1]) for name in nodes]
     states = "; ".join(f"{name} {nodes[name]['state']}" for name in nodes)
@@ -76,7 +76,7 @@ def _arrange(arrows: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list
     """Arrange nodes in rows.
 
     Args:
-      arrows: Names of the nodes from which arrows lead to a node, by node.
+      arrows: Names of the nodes that have an arrow to a node, by node.
 
     Returns:
       The rows and the paths of the arrows. A row contains names of nodes, and names of passages for arrows that cross

@@ -33,7 +33,7 @@ def render(runs: Iterable[RunListEntry], link: Callable[[str], Markup | None], t
 
     Args:
       runs: The runs, the newest first.
-      link: Function from the ID of a run to the link to its report. It returns None if there is no report.
+      link: Function from the ID of a run to the link to its report. It returns None for a run without a report.
       tag: Entity tag of the page's version, for a live page that requests newer versions. Empty for a file.
       note: Problem to show above the list, for example that the store cannot be opened.
     """
@@ -62,7 +62,7 @@ def file_links(logs: Path, folder: Path) -> Callable[[str], Markup | None]:
 
     Args:
       logs: Folder with one subfolder per run, which contains the report if it was written.
-      folder: Folder of the page, from which the links are relative.
+      folder: Folder of the page. The links are relative to it.
     """
 
     def link(run: str) -> Markup | None:

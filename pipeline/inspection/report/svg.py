@@ -42,7 +42,7 @@ def make_svg(width: float, height: float, kind: str, title: str, description: st
       kind: Class of the element in the style sheet.
       title: Title of the chart, which is escaped.
       description: Description for screen readers, which is escaped.
-      content: Content of the SVG element, in which all texts are already escaped.
+      content: Content of the SVG element. The caller escapes its texts.
     """
     stretch = ' preserveAspectRatio="none"' if kind == "bars" else ""
     return Markup(  # noqa: S704 - all texts are escaped
@@ -95,9 +95,9 @@ def draw_histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -
         first, last = find_bar(start), find_bar(stop)
         width = (high - low) / BARS
         for bar in range(first, last + 1):
-            left = start if bar == first else low + bar * width
-            right = stop if bar == last else low + (bar + 1) * width
-            shares[bar] += share * min((right - left) / (stop - start), 1.0) if stop > start else share
+            bar_start = start if bar == first else low + bar * width
+            bar_stop = stop if bar == last else low + (bar + 1) * width
+            shares[bar] += share * min((bar_stop - bar_start) / (stop - start), 1.0) if stop > start else share
     if high > low:
         tallest = max(range(BARS), key=lambda bar: shares[bar])
         peak_low, peak_high = (format_figure(low + edge * (high - low) / BARS) for edge in (tallest, tallest + 1))
@@ -128,7 +128,7 @@ def draw_ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], t
       rows: Bars as (name, value, interval). The interval is None if it is unknown.
       title: Title of the chart.
     """
-    width, left, right, step = 480, 160, 14, 20
+    width, left_margin, right_margin, step = 480, 160, 14, 20
     rows = [row for row in rows if _is_drawable(row[1], *(row[2] or ()))]
     if not rows:
         return make_svg(width, step, "chart", title, "no finite value", "")
@@ -138,7 +138,8 @@ def draw_ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], t
     height = step * len(rows) + 26
 
     def to_x(x: float) -> float:
-        return left + (width - left - right) * ((x - least) / (most - least) if most > least else 0.5)
+        share = (x - least) / (most - least) if most > least else 0.5
+        return left_margin + (width - left_margin - right_margin) * share
 
     parts = [
         f'<path class="grid" d="M{to_x(x):.1f} 4V{height - 22}"/>'
@@ -148,7 +149,7 @@ def draw_ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], t
     for number, (name, value, interval) in enumerate(rows):
         y, start, stop = step * number + 14, min(to_x(0.0), to_x(value)), max(to_x(0.0), to_x(value))
         parts.append(
-            f'<text x="{left - 8}" y="{y + 3.5:g}" text-anchor="end">{escape(plain(name, 26))}</text>'
+            f'<text x="{left_margin - 8}" y="{y + 3.5:g}" text-anchor="end">{escape(plain(name, 26))}</text>'
             f'<rect class="range" x="{start:.1f}" y="{y - 6}" width="{max(stop - start, 1):.1f}" height="12"/>'
         )
         if interval:
@@ -178,7 +179,7 @@ def draw_lines(
       without_dots: Names of series whose points are not marked by dots, such as reference lines.
       description: Description of the chart. If None, the first and the last value of the series.
     """
-    width, height, left, right, top, bottom = 340, 170, 52, 10, 10, 26
+    width, height, left_margin, right_margin, top_margin, bottom_margin = 340, 170, 52, 10, 10, 26
     series = {name: [point for point in line if _is_drawable(*point)] for name, line in series.items()}
     points = [point for line in series.values() for point in line]
     if not points:
@@ -189,19 +190,25 @@ def draw_lines(
     least, most = marks[0], marks[-1]
 
     def to_x(x: float) -> float:
-        return left + (width - left - right) * ((x - first) / (last - first) if last > first else 0.5)
+        share = (x - first) / (last - first) if last > first else 0.5
+        return left_margin + (width - left_margin - right_margin) * share
 
     def to_y(y: float) -> float:
-        return height - bottom - (height - top - bottom) * ((y - least) / (most - least) if most > least else 0.5)
+        share = (y - least) / (most - least) if most > least else 0.5
+        return height - bottom_margin - (height - top_margin - bottom_margin) * share
 
     parts = [
-        f'<path class="grid" d="M{left} {to_y(y):.1f}H{width - right}"/>'
-        f'<text x="{left - 6}" y="{to_y(y) + 3.5:.1f}" text-anchor="end">{_format_mark(y)}</text>'
+        f'<path class="grid" d="M{left_margin} {to_y(y):.1f}H{width - right_margin}"/>'
+        f'<text x="{left_margin - 6}" y="{to_y(y) + 3.5:.1f}" text-anchor="end">{_format_mark(y)}</text>'
         for y in marks
     ]
-    middle = (left + width - right) / 2
+    middle = (left_margin + width - right_margin) / 2
     if last > first:
-        labels = [(left, "start", x_label(first)), (middle, "middle", x_axis), (width - right, "end", x_label(last))]
+        labels = [
+            (left_margin, "start", x_label(first)),
+            (middle, "middle", x_axis),
+            (width - right_margin, "end", x_label(last)),
+        ]
     else:
         labels = [(middle, "middle", f"{x_axis} {x_label(first)}")]
     parts += [

@@ -132,7 +132,7 @@ def _start_guard(options: PipelineOptions, name: str) -> _Guard:
     rest_address, endpoint = options.view_as(JobOptions).flink_rest, options.view_as(PortableOptions).job_endpoint
     if rest_address:
         return _FlinkGuard(rest_address, name)
-    # A job server that the node has started ends with the node, so its jobs need no guard.
+    # A job server that the node has started ends with the node, so its jobs do not need a guard.
     return _ApiGuard(endpoint) if endpoint else _Guard()
 
 

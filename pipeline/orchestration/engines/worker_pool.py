@@ -53,7 +53,7 @@ class _Worker:
 
     @property
     def title(self) -> str:
-        """ID of the worker and address to which it connects, for the log."""
+        """ID of the worker and address of its control service, for the log."""
         return f"worker {self.request.worker_id} of {self.request.control_endpoint.url}"
 
 

@@ -46,7 +46,7 @@ class Signals:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Let a signal raise InterruptedRun in the block. Use it for a blocking call that needs no clean-up.
+        """Let a signal raise InterruptedRun in the block. Use it for a blocking call that does not need clean-up.
 
         Raises:
           InterruptedRun: A signal arrives in the block, or has arrived before it.

@@ -112,7 +112,7 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
 
     report["two of three"] = workers_of_steps(schedule())
     # The thread of the absent worker may be the last to run.
-    while group.lost() != {1}:
+    while group.find_lost_workers() != {1}:
         time.sleep(0.01)
     start("worker-1")
     until([True, True, True])

@@ -57,7 +57,7 @@ def test_good_data_has_no_findings() -> None:
 )
 def test_anomaly_names_value_and_remedy(column: str, values: list[object], description: str, remedy: str) -> None:
     finding = find_anomalies(**{**GOOD, column: values})[column]
-    assert description in finding.what
+    assert description in finding.description
     assert remedy in finding.remedy
     assert finding.line.startswith(f"train: {column}: ")
 
@@ -87,7 +87,7 @@ def test_too_few_rows_are_found() -> None:
 def test_label_that_cannot_be_learned_is_found(values: list[object], description: str) -> None:
     (dataset,) = statistics(label=values).datasets
     first = next(findings.label("train", dataset, "label", classes=True))
-    assert description in first.what
+    assert description in first.description
 
 
 def test_label_that_is_nan_counts_as_missing() -> None:
@@ -95,7 +95,7 @@ def test_label_that_is_nan_counts_as_missing() -> None:
     batch = pa.RecordBatch.from_arrays([values], ["label"])
     (dataset,) = stats_impl.generate_statistics_in_memory(batch).datasets
     (finding,) = findings.label("train", dataset, "label", classes=True)
-    assert "the label is missing in 2 of 4 rows" in finding.what
+    assert "the label is missing in 2 of 4 rows" in finding.description
 
 
 def test_label_with_too_many_classes_is_found() -> None:
@@ -105,14 +105,14 @@ def test_label_with_too_many_classes_is_found() -> None:
 
     assert find_label_problems(MOST_CLASSES) == []
     (finding,) = find_label_problems(MOST_CLASSES + 1)
-    assert finding.what == "the label has 10,001 different texts; expected at most 10,000 classes"
+    assert finding.description == "the label has 10,001 different texts; expected at most 10,000 classes"
 
 
 def test_absent_label_is_found_but_a_good_label_is_not() -> None:
     (dataset,) = statistics(label=[0, 1]).datasets
     assert list(findings.label("train", dataset, "label", classes=True)) == []
     (finding,) = findings.label("train", dataset, "other", classes=True)
-    assert "missing in 2 of 2 rows" in finding.what
+    assert "missing in 2 of 2 rows" in finding.description
 
 
 def test_near_duplicates_are_found_only_above_the_bound() -> None:

@@ -31,15 +31,15 @@ def test_networks_differ_in_their_initial_weights(kind: str, members: int) -> No
 def test_row_trains_all_networks_except_the_network_of_its_fold() -> None:
     logits = tf.reshape(tf.range(2 * 3 * 2 * 1.0), [2, 3, 2, 1])
     fold = tf.constant([1, 0], tf.int64)
-    np.testing.assert_array_equal(tf.sort(folds.trained(logits, fold)[..., 0]), [[0, 1, 4, 5], [8, 9, 10, 11]])
-    np.testing.assert_array_equal(folds.held_out(logits, fold)[..., 0], [[2, 3], [6, 7]])
+    np.testing.assert_array_equal(tf.sort(folds.select_trained(logits, fold)[..., 0]), [[0, 1, 4, 5], [8, 9, 10, 11]])
+    np.testing.assert_array_equal(folds.select_held_out(logits, fold)[..., 0], [[2, 3], [6, 7]])
 
 
 def test_row_does_not_change_the_network_that_evaluates_it() -> None:
     network = folds.cross_validated(lambda: _linear(), 3)
     fold = tf.constant([2, 2, 2], tf.int64)
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(folds.trained(network({"x": FEATURES["x"]}), fold))
+        loss = tf.reduce_sum(folds.select_trained(network({"x": FEATURES["x"]}), fold))
     gradients = tape.gradient(loss, network.trainable_variables, unconnected_gradients="zero")
     assert [bool(tf.reduce_any(gradient != 0)) for gradient in gradients] == [True, True, False]
 

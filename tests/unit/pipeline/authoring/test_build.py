@@ -157,7 +157,7 @@ def test_config_is_recorded_with_the_run(tmp_path: Path, rows: str) -> None:
     for node in compile_nodes(tmp_path, rows).values():
         (run,) = [context for context in node.contexts.contexts if context.type.name == "pipeline_run"]
         texts = {name: value.field_value.string_value for name, value in run.properties.items()}
-        assert '"label":"tips > 0.2 * fare"' in (recorded_config.joined(texts) or "")
+        assert '"label":"tips > 0.2 * fare"' in (recorded_config.join(texts) or "")
         # An index of the PostgreSQL schema rejects texts of more than 2,704 bytes.
         assert all(len(text.encode()) <= 2400 for text in texts.values())
 
