@@ -12,7 +12,8 @@ import pytest
 from tests.support.runs.command import ROOT
 
 CONFTEST = """
-import levels, pytest
+import pytest
+from tests.support import levels
 
 def pytest_addoption(parser): levels.add_option(parser)
 def pytest_collection_modifyitems(config, items): levels.select(config, items)
