@@ -132,8 +132,7 @@ class InputPipeline:
         if pixels or _keeps_in_memory(source, self.config):
             batches = self._read_from_memory(source, shard, pixels)
         else:
-            batches = source.batches(shard, self.config, self.batch_size)
-        batches = batches.map(_split_label)
+            batches = source.batches(shard, self.config, self.batch_size).map(_split_label)
         decode = pixels.unpack if pixels else self.decode
         if decode:
             # Number the batches of all workers without duplicates.
@@ -193,10 +192,12 @@ class InputPipeline:
     def _read_from_memory(self, source: Source, shard: InputShard, pixels: PixelCache | None) -> tf.data.Dataset:
         """Load the shard once, and gather batches from it by row number."""
         columns = _load(source, shard, pixels)
+
+        def read_batch(number: tf.Tensor) -> Batch:
+            return _split_label(self._gather(source, columns, number))
+
         numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
-        return _avoid_copies(
-            numbers.map(lambda number: self._gather(source, columns, number), tf.data.AUTOTUNE, deterministic=True)
-        )
+        return _avoid_copies(numbers.map(read_batch, tf.data.AUTOTUNE, deterministic=True))
 
     def _gather(self, source: Source, columns: Stacked, number: tf.Tensor) -> Columns:
         """Return the rows of a batch.
