@@ -120,8 +120,8 @@ def render_section(section: ReportSection, pipeline: str) -> str:
       section: The section.
       pipeline: Name of the pipeline.
     """
-    template = environment().get_template("section_page.html")
-    return template.render(section=_fill_template(section), pipeline=pipeline, tag="")
+    _, title, html = _fill_template(section)
+    return environment().get_template("section_page.html").render(title=title, html=html, pipeline=pipeline, tag="")
 
 
 def render_progress(run: Mapping[str, Any], folder: Path, tag: str) -> str:

@@ -64,7 +64,6 @@ def runner(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.extended
 def test_config_accepts_the_added_names(project: Path) -> None:
     assert runner(project, "validate").returncode == 0
     wrong = runner(project, "validate", "--set", "features.columns.age=sqr", "--set", "model.kind=resnets")

@@ -32,8 +32,8 @@ def _program(checkout: Path, name: str, line: str) -> None:
     path.chmod(0o755)
 
 
-def _run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    script, environment = checkout / "tools" / "test_current.sh", {"PATH": str(checkout / "bin")}
+def _run(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    script, environment = checkout / "tools" / "test_current.sh", {"PATH": str(checkout / "bin"), **variables}
     return subprocess.run(
         [script, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
@@ -64,13 +64,24 @@ def test_missing_private_namespaces_are_an_error(checkout: Path) -> None:
     assert "start it with --privileged" in _refusal(checkout)
 
 
-@pytest.mark.parametrize(("arguments", "levels"), [([], "test,rest"), (["test"], "test")])
-def test_existing_environment_with_a_current_python_is_used(checkout: Path, arguments: list[str], levels: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "variables", "levels", "folders"),
+    [
+        ([], {}, "test,rest", "tests"),
+        (["test"], {}, "test", "tests"),
+        (["test"], {"FOLDERS": "tests/contract tests/e2e"}, "test", "tests/contract tests/e2e"),
+    ],
+)
+def test_existing_environment_with_a_current_python_is_used(
+    checkout: Path, arguments: list[str], variables: dict[str, str], levels: str, folders: str
+) -> None:
     (checkout / ".venv" / "bin").mkdir(parents=True)
     # This script stands for Python 3.11 or newer: it exits with 0 when the script checks its version.
     _program(checkout, "python", "")
     (checkout / "bin" / "python").rename(checkout / ".venv" / "bin" / "python")
     _program(checkout, "make", 'echo "$@"')
-    done = _run(checkout, *arguments)
+    done = _run(checkout, *arguments, **variables)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f'--no-print-directory pytest ARGS=--levels {levels} -m "both_lines and not slow" ')
+    files = f'$$(grep -rl both_lines {folders} --include="test_*.py")'
+    options = f'--levels {levels} -m "both_lines and not slow" {files}'
+    assert done.stdout == f"--no-print-directory pytest ARGS={options}\n"
