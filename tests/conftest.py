@@ -70,7 +70,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector what the tests have imported."""
+    """Prepare the process for the tests as the process from which nodes are forked does it."""
+    # Imported late, because the process that starts xdist's workers does not need Beam.
+    from components.compat.beam import cache_introspection
+
+    cache_introspection()
     gc.freeze()
     gc.enable()
 

@@ -43,6 +43,11 @@ def import_all() -> None:
             importlib.import_module(module)
         except Exception:
             traceback.print_exc(file=sys.stderr)
+    if "apache_beam" in sys.modules:
+        # Imported late, because this module must be importable even if Beam is not.
+        from components.compat.beam import cache_introspection
+
+        cache_introspection()
     # The collector writes into the objects that it visits. Frozen objects stay in memory pages that all children share.
     gc.collect()
     gc.freeze()

@@ -36,8 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_environment()
     import_jsonschema()
     try:
+        from components.compat.beam import cache_introspection
         from pipeline.orchestration import vertex_executor
 
+        cache_introspection()
         # Logging is set up after the imports, because their log lines are not about this run.
         form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=form, force=True)

@@ -6,14 +6,17 @@ import contextlib
 import inspect
 import os
 
+import apache_beam as beam
 import grpc
 import pytest
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions
 from apache_beam.runners.portability import local_job_service, portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main, worker_pool_main
-from apache_beam.transforms import environments
+from apache_beam.transforms import core, environments, userstate
+from apache_beam.transforms.timeutil import TimeDomain
 
 from components.compat import beam as compat
 from tests.support.servers.listening import listens_on_loopback
@@ -101,3 +104,63 @@ def test_the_thread_of_a_worker_process_fails_with_it():
     source = inspect.getsource(worker_handlers.SubprocessSdkWorkerHandler.start_worker)
     assert "name='run_worker', target=self.worker.run" in source, RENEW
     assert "raise RuntimeError(" in inspect.getsource(local_job_service.SubprocessSdkWorker.run), RENEW
+
+
+class _Stateful(beam.DoFn):  # type: ignore[misc]
+    STATE = userstate.BagStateSpec("seen", VarIntCoder())
+    TIMER = userstate.TimerSpec("end", TimeDomain.WATERMARK)
+
+    def process(self, element, seen=beam.DoFn.StateParam(STATE), end=beam.DoFn.TimerParam(TIMER)):  # noqa: B008
+        yield element
+
+    @userstate.on_timer(TIMER)
+    def close(self):
+        pass
+
+
+def test_views_of_options_equal_the_views_that_beam_parses():
+    compat.cache_introspection()
+    parse = PipelineOptions.view_as.__wrapped__
+    flags = ["--direct_num_workers=3", "--streaming", "--extra_package=a", "--extra_package=b"]
+    options, expected = PipelineOptions(flags, runner="Other"), PipelineOptions(flags, runner="Other")
+    for cls in (DirectOptions, StandardOptions, SetupOptions, DirectOptions):
+        view, parsed = options.view_as(cls), parse(expected, cls)
+        assert type(view) is cls
+        assert dir(view) == dir(parsed), RENEW
+        assert str(view) == str(parsed), RENEW
+    assert options.view_as(StandardOptions).runner == "Other"
+    assert options.get_all_options() == expected.get_all_options()
+
+
+def test_views_share_their_values_with_each_other_but_not_with_other_options():
+    compat.cache_introspection()
+    options, other = PipelineOptions(["--extra_package=a"]), PipelineOptions(["--extra_package=a"])
+    options.view_as(DirectOptions).direct_num_workers = 7
+    options.view_as(SetupOptions).extra_packages.append("b")
+    assert options.view_as(DirectOptions).direct_num_workers == 7
+    assert options.view_as(SetupOptions).extra_packages == ["a", "b"]
+    assert other.view_as(DirectOptions).direct_num_workers == 1
+    assert other.view_as(SetupOptions).extra_packages == ["a"]
+
+
+def test_state_of_a_function_equals_the_state_that_beam_finds():
+    compat.cache_introspection()
+    inspect_all = userstate.get_dofn_specs.__wrapped__
+    wrapped = [core.CallableWrapperDoFn(function) for function in (len, "".join, lambda element: [element])]
+    for dofn in (_Stateful(), core.DoFn(), *wrapped, _Stateful()):
+        assert userstate.get_dofn_specs(dofn) == inspect_all(dofn), RENEW
+    states, timers = userstate.get_dofn_specs(_Stateful())
+    assert (states, timers) == ({_Stateful.STATE}, {_Stateful.TIMER})
+    # The result belongs to the caller.
+    states.clear()
+    assert userstate.get_dofn_specs(_Stateful())[0] == {_Stateful.STATE}
+    hidden = _Stateful()
+    hidden.process = lambda element: [element]
+    assert userstate.get_dofn_specs(hidden) == inspect_all(hidden) == (set(), set())
+
+
+def test_beam_looks_up_what_is_cached_in_its_modules():
+    assert "userstate.get_dofn_specs(" in inspect.getsource(core.ParDo), RENEW
+    assert list(inspect.signature(PipelineOptions.view_as).parameters) == ["self", "cls"], RENEW
+    names = {"_flags", "_visible_options", "_all_options"}
+    assert set(vars(PipelineOptions([]))) == names, RENEW

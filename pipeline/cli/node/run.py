@@ -98,9 +98,11 @@ def run(options: argparse.Namespace) -> int:
     # Both must precede the first import of TensorFlow and TFX.
     set_environment()
     import_jsonschema()
+    from components.compat.beam import cache_introspection
     from pipeline.cli.reporting import REPORTING
     from pipeline.orchestration import root_folder, single_node
 
+    cache_introspection()
     ir = root_folder.ir_with_root(ir, Path.cwd())
     job = single_node.NodeJob(ir, options.node, options.run_id, REPORTING, options.logs, options.span)
     outcome = single_node.run(job)

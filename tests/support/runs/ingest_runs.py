@@ -78,9 +78,13 @@ def ingest_error(config: DataConfig, out: Path) -> InputError:
 
 def records(examples: Examples, split: str) -> list[bytes]:
     """Return the serialized examples of a split, read as a stock component reads them."""
-    pattern = artifact_utils.get_split_uri([examples], split) + "/*"
-    result = tf.data.TFRecordDataset(tf.data.Dataset.list_files(pattern, shuffle=False), compression_type="GZIP")
-    return list(result.as_numpy_iterator())
+    files = sorted(Path(artifact_utils.get_split_uri([examples], split)).iterdir())
+    return [record for file in files for record in _read_records(file)]
+
+
+def _read_records(file: str | Path) -> list[bytes]:
+    # A tf.data.Dataset would trace a function for each file.
+    return list(tf.compat.v1.io.tf_record_iterator(str(file), tf.io.TFRecordOptions("GZIP")))
 
 
 def rows(examples: Examples, split: str) -> list[Row]:
@@ -97,7 +101,7 @@ def by_split(examples: Examples) -> dict[str, list[Row]]:
 
 def all_rows(examples: Examples) -> list[Row]:
     """Return the rows of all splits, in an order that does not depend on the workers."""
-    return sorted((row for of_split in by_split(examples).values() for row in of_split), key=repr)
+    return sorted((row for rows_by_split in by_split(examples).values() for row in rows_by_split), key=repr)
 
 
 def splits(examples: Examples) -> list[str]:
@@ -182,19 +186,18 @@ def _run_once(config: DataConfig, folder: Path, workers: int, stored: Format) ->
     second = [] if result.is_final else list(_run_workers(settings, result, file_ranges, reader, workers))
     beam_pipeline._write_manifest(str(folder / "manifest.json"), first, second, settings)
     manifest = beam_pipeline.Manifest.read(str(folder / "manifest.json"))
-    of_split: dict[str, list[Row]] = {}
+    rows_by_split: dict[str, list[Row]] = {}
     for shard in manifest.shards:
         if stored == "parquet":
-            of_shard = _rows(BatchFiles((shard.path,), stored))
+            shard_rows = _rows(BatchFiles((shard.path,), stored))
         else:
-            read = tf.data.TFRecordDataset(shard.path, compression_type="GZIP").as_numpy_iterator()
-            of_shard = [_row(record) for record in read]
-        assert len(of_shard) == shard.rows
-        of_split.setdefault(shard.split, []).extend(of_shard)
+            shard_rows = [_row(record) for record in _read_records(shard.path)]
+        assert len(shard_rows) == shard.rows
+        rows_by_split.setdefault(shard.split, []).extend(shard_rows)
     bad = read_bad_rows(quarantine.write(manifest.quarantined, reader.properties.position_unit, str(folder)))
     assert len(bad) == manifest.bad
-    assert sum(map(len, of_split.values())) + manifest.bad + manifest.left_out == manifest.rows
-    return Shared(of_split, bad, manifest, 1 if result.is_final else 2)
+    assert sum(map(len, rows_by_split.values())) + manifest.bad + manifest.left_out == manifest.rows
+    return Shared(rows_by_split, bad, manifest, 1 if result.is_final else 2)
 
 
 def _run_workers(
