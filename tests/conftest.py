@@ -73,8 +73,10 @@ def pytest_collection_finish() -> None:
     """Prepare the process for the tests as the process from which nodes are forked does it."""
     # Imported late, because the process that starts xdist's workers does not need Beam.
     from components.compat.beam import cache_introspection
+    from components.compat.tensorflow import leave_unconverted
 
     cache_introspection()
+    leave_unconverted("components", "tf_keras")
     gc.freeze()
     gc.enable()
 

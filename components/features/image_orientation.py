@@ -43,37 +43,46 @@ def orientation(data: tf.Tensor) -> tf.Tensor:
     Returns:
       Scalar int64 from 1 to 8; 1 (upright) if the file lacks the tag.
     """
-    numbers = tf.cast(tf.io.decode_raw(tf.strings.substr(data, 0, _HEAD), tf.uint8), tf.int64)
-    size = tf.size(numbers, tf.int64)
+    head = tf.io.decode_raw(tf.strings.substr(data, 0, _HEAD), tf.uint8)
+    size = tf.size(head, tf.int64)
+    # Bytes behind the end are 0.
+    padded = tf.concat([tf.cast(head, tf.int64), [0]], axis=0)
 
     def byte(index: tf.Tensor) -> tf.Tensor:
-        return tf.where(index < size, tf.gather(numbers, tf.clip_by_value(index, 0, size - 1)), 0)
+        return tf.gather(padded, tf.minimum(index, size))
 
     def is_before_exif(at: tf.Tensor) -> tf.Tensor:
-        marker = byte(at + 1)
-        is_segment = (at + 4 < size) & tf.equal(byte(at), 0xFF) & (marker != _SCAN) & (marker != _END)
+        start, marker = byte(at), byte(at + 1)
+        is_segment = (at + 4 < size) & tf.equal(start, 0xFF) & (marker != _SCAN) & (marker != _END)
         return is_segment & ~_is_exif(data, at, marker)
 
+    def skip_segment(at: tf.Tensor) -> tuple[tf.Tensor]:
+        high, low = byte(at + 2), byte(at + 3)
+        return (at + 2 + 256 * high + low,)
+
     first = tf.constant(2, tf.int64)
-    (at,) = tf.while_loop(is_before_exif, lambda at: (at + 2 + byte(at + 2) * 256 + byte(at + 3),), (first,))
+    (at,) = tf.while_loop(is_before_exif, skip_segment, (first,))
     is_exif = tf.equal(byte(first - 1), 0xD8) & _is_exif(data, at, byte(at + 1))
     tiff = at + 10
     is_little = tf.equal(byte(tiff), ord("I"))
+    weights = {width: _weigh_bytes(width, is_little) for width in (2, 4)}
 
-    def short(index: tf.Tensor) -> tf.Tensor:
-        first, second = byte(index), byte(index + 1)
-        return tf.where(is_little, second * 256 + first, first * 256 + second)
+    def number(index: tf.Tensor, width: int) -> tf.Tensor:
+        """Return the unsigned integers of `width` bytes at the positions `index`."""
+        return tf.reduce_sum(byte(index[..., tf.newaxis] + tf.range(width, dtype=tf.int64)) * weights[width], axis=-1)
 
-    def long(index: tf.Tensor) -> tf.Tensor:
-        first, second = short(index), short(index + 2)
-        return tf.where(is_little, second * 65_536 + first, first * 65_536 + second)
-
-    table = tiff + long(tiff + 4)
-    tags = table + 2 + 12 * tf.range(tf.minimum(short(table), _MOST_TAGS))
-    tags = tf.boolean_mask(tags, tf.equal(short(tags), _TAG))
-    values = tf.where(tf.equal(short(tags + 2), _LONG), long(tags + 8), short(tags + 8))
+    table = tiff + number(tiff + 4, 4)
+    tags = table + 2 + 12 * tf.range(tf.minimum(number(table, 2), _MOST_TAGS))
+    tags = tf.boolean_mask(tags, tf.equal(number(tags, 2), _TAG))
+    values = tf.where(tf.equal(number(tags + 2, 2), _LONG), number(tags + 8, 4), number(tags + 8, 2))
     value = tf.reduce_max(tf.concat([values[:1], [1]], axis=0))
     return tf.where(is_exif & (value <= 8), value, 1)
+
+
+def _weigh_bytes(width: int, is_little: tf.Tensor) -> tf.Tensor:
+    """Return the factors of the bytes of an unsigned integer; int64 of shape [width]."""
+    factors = tf.constant([256**position for position in range(width)], tf.int64)
+    return tf.where(is_little, factors, factors[::-1])
 
 
 def _is_exif(data: tf.Tensor, at: tf.Tensor, marker: tf.Tensor) -> tf.Tensor:

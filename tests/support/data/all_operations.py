@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -72,6 +73,7 @@ NO_DATES = {"shop", "tags", "never_bytes"}
 """Texts that are no dates."""
 
 
+@functools.cache
 def png(grey: int) -> bytes:
     """Return a picture of 8 by 8 pixels of one grey."""
     return bytes(tf.io.encode_png(tf.fill([8, 8, 1], tf.constant(grey, tf.uint8))).numpy())
