@@ -56,11 +56,11 @@ def cache_introspection() -> None:
 
 def _cache_views(view_as: Callable[..., PipelineOptions]) -> Callable[..., PipelineOptions]:
     @functools.lru_cache(maxsize=1024)
-    def parse(cls: type[PipelineOptions], flags: tuple[str, ...]) -> Any:
+    def parse(cls: Any, flags: tuple[str, ...]) -> Any:
         return cls(list(flags))._visible_options
 
     @functools.wraps(view_as)
-    def cached_view_as(self: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOptions:
+    def cached_view_as(self: PipelineOptions, cls: Any) -> PipelineOptions:
         # Without flags, Beam parses the arguments of the process.
         if self._flags is None or cls.__init__ is not PipelineOptions.__init__:
             return view_as(self, cls)
