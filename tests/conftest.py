@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from components.compat.jsonschema import import_jsonschema
+from components.compat.imports import speed_up_imports
 from tests.support import levels
 from tests.support.programs import programs
 from tests.support.runs import trainer_runs
@@ -27,7 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 private_network.enter()
-import_jsonschema()
+speed_up_imports()
 # A shell starts what runs in its background with SIGINT ignored, and so would the processes of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Collecting imports TensorFlow, TFX and Beam: millions of objects, and hardly any garbage.

@@ -8,7 +8,7 @@ import sys
 import traceback
 
 from components.base.node import OptionalNode
-from components.compat.jsonschema import import_jsonschema
+from components.compat.imports import speed_up_imports
 from components.compat.tensorflow import set_environment
 from pipeline.core.nodes import NODES
 
@@ -37,7 +37,7 @@ def import_all() -> None:
     set_environment()
     # Imports create millions of objects and hardly any garbage, so that collecting during them only costs time.
     gc.disable()
-    import_jsonschema()
+    speed_up_imports()
     for module in MODULES:
         try:
             importlib.import_module(module)

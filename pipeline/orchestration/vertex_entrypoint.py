@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from components.base.errors import to_error
-from components.compat.jsonschema import import_jsonschema
+from components.compat.imports import speed_up_imports
 from components.compat.tensorflow import set_environment
 
 EXECUTE, DRIVE = "execute", "drive"
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, beam_args = _make_parser().parse_known_args(arguments)
     # Both must come before the first import of TensorFlow and TFX.
     set_environment()
-    import_jsonschema()
+    speed_up_imports()
     try:
         from components.compat.beam import cache_introspection
         from pipeline.orchestration import vertex_executor

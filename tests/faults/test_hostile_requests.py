@@ -15,6 +15,7 @@ import struct
 import subprocess
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -176,8 +177,17 @@ def head(*headers: str) -> bytes:
     return "\r\n".join([f"POST {PATH} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
 
 
+def make_bomb(megabytes: int) -> bytes:
+    """Return a gzip file of zeros. After a full flush, the compressed form of a megabyte can be repeated."""
+    compressor = zlib.compressobj(9, wbits=31)
+    first, further = (compressor.compress(bytes(1 << 20)) + compressor.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    checksum = zlib.crc32(bytes(megabytes << 20))
+    end_of_data = b"\x03\x00"
+    return first + (megabytes - 1) * further + end_of_data + struct.pack("<II", checksum, megabytes << 20)
+
+
 MEGABYTE = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
-BOMB = gzip.compress(bytes(256 << 20), 9)
+BOMB = make_bomb(256)
 
 
 @pytest.mark.parametrize(

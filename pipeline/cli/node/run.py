@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
       InputError: The file is not a compiled pipeline, or the pipeline does not contain the node.
       MachineError: The metadata store cannot be opened.
     """
-    from components.compat.jsonschema import import_jsonschema
+    from components.compat.imports import speed_up_imports
     from components.compat.tensorflow import set_environment
     from pipeline.core.records import FAILED, SKIPPED
 
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     # Both must precede the first import of TensorFlow and TFX.
     set_environment()
-    import_jsonschema()
+    speed_up_imports()
     from components.compat.beam import cache_introspection
     from pipeline.cli.reporting import REPORTING
     from pipeline.orchestration import root_folder, single_node
