@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 
@@ -157,6 +158,22 @@ def test_state_of_a_function_equals_the_state_that_beam_finds():
     hidden = _Stateful()
     hidden.process = lambda element: [element]
     assert userstate.get_dofn_specs(hidden) == inspect_all(hidden) == (set(), set())
+
+
+def test_state_of_a_wrapper_is_the_state_of_the_function_in_it():
+    class Wrapper(beam.DoFn):  # type: ignore[misc]
+        def __init__(self, dofn):
+            self._dofn = dofn
+
+        def __getattribute__(self, name):
+            get = functools.partial(object.__getattribute__, self)
+            return get(name) if name.startswith("__") or name == "_dofn" else getattr(get("_dofn"), name)
+
+    compat.cache_introspection()
+    inspect_all = userstate.get_dofn_specs.__wrapped__
+    for dofn in (Wrapper(core.DoFn()), Wrapper(_Stateful())):
+        assert userstate.get_dofn_specs(dofn) == inspect_all(dofn)
+    assert userstate.get_dofn_specs(Wrapper(_Stateful()))[0] == {_Stateful.STATE}
 
 
 def test_beam_looks_up_what_is_cached_in_its_modules():
