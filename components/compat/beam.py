@@ -77,12 +77,13 @@ def _cache_views(view_as: Callable[..., PipelineOptions]) -> Callable[..., Pipel
 
 def _cache_specs(get_dofn_specs: Callable[[DoFn], tuple[Any, Any]]) -> Callable[[DoFn], tuple[Any, Any]]:
     # The attributes of an instance can hide methods of its class, so their names are a part of the key.
-    specs: weakref.WeakKeyDictionary[type, dict[frozenset[str], tuple[Any, Any]]] = weakref.WeakKeyDictionary()
+    specs: weakref.WeakKeyDictionary[Any, dict[frozenset[str], tuple[Any, Any]]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(get_dofn_specs)
     def cached_get_dofn_specs(dofn: DoFn) -> tuple[Any, Any]:
         # A class such as Beam's wrapper for exception handling takes the methods from the function in each instance.
-        is_wrapper = type(dofn).__getattribute__ is not object.__getattribute__ or hasattr(type(dofn), "__getattr__")
+        cls: Any = type(dofn)
+        is_wrapper = cls.__getattribute__ is not object.__getattribute__ or hasattr(cls, "__getattr__")
         if is_wrapper or any(isinstance(value, types.MethodType) for value in vars(dofn).values()):
             return get_dofn_specs(dofn)
         known, attributes = specs.setdefault(type(dofn), {}), frozenset(vars(dofn))
