@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 from tensorflow_serving.apis import get_model_metadata_pb2
 
+from tests.support.runs.peak_memory import measure_growth
 from tests.support.servers.load import Load
 from tests.support.servers.serving import Server, b64, example, line, predict, proto, serving
 
@@ -133,15 +134,9 @@ def test_other_rpcs(server: Server) -> None:
 @contextlib.contextmanager
 def memory_limit(server: Server, max_bytes: int) -> Iterator[None]:
     """Check that the peak of the server's memory grows by less than this number of bytes in the block."""
-
-    def kilobytes(name: str) -> int:
-        status = Path(f"/proc/{server.process.pid}/status").read_text()
-        return int(re.search(rf"^{name}:\s*(\d+)", status, re.M)[1])  # type: ignore[index]
-
-    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
-    before = kilobytes("VmRSS")
-    yield
-    assert (kilobytes("VmHWM") - before) << 10 < max_bytes
+    with measure_growth(server.process.pid) as growth:
+        yield
+    assert growth.peak_bytes < max_bytes
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
 import tensorflow as tf
@@ -25,6 +24,7 @@ from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.validation_part import By, Selection, ValidationPart
+from tests.support.runs.peak_memory import measure_growth
 
 pytestmark = pytest.mark.both_lines
 
@@ -444,15 +444,11 @@ def test_examples_are_held_in_memory_only_once(tmp_path: Path, assigned: bool, c
     parquet.write_table(table, tmp_path / "examples", row_group_size=10_000)
     del table
     pipeline = InputPipeline([str(tmp_path / "examples")], spec, config("memory"), 4)
-    before = psutil.Process().memory_info().rss
-    # Writing 5 resets VmHWM, so that the peak is measured from here.
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    iterator = iter(pipeline.assign().examples() if assigned else pipeline.dataset(InputShard()))
-    next(iterator)
-    status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
-    peak = int(status["VmHWM"].split()[0]) * 1024
+    with measure_growth() as growth:
+        iterator = iter(pipeline.assign().examples() if assigned else pipeline.dataset(InputShard()))
+        next(iterator)
     # Reading also needs memory for a row group, with an offset for each value.
-    assert peak - before < rows * 200 * 8 * (1.6 if columns == 1 else 2)
+    assert growth.peak_bytes < rows * 200 * 8 * (1.6 if columns == 1 else 2)
 
 
 def test_local_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

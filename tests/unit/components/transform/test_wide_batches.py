@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -13,6 +10,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from components.features.plan import FeaturePlan
 from components.transform import declared_analysis
 from components.transform.declared_analysis import Declaration, _Requirements
+from tests.support.runs.peak_memory import measure_growth
 
 COLUMNS, ROWS = 100, 40_000
 
@@ -40,12 +38,9 @@ def declaration() -> Declaration:
 
 def measure_peak(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[declared_analysis.Arrays, int]:
     """Return the arrays, and the peak memory in bytes of computing and holding them."""
-    before = psutil.Process().memory_info().rss
-    # Reset the peak of the resident memory, VmHWM.
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    arrays = requirements.arrays(batch)
-    status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
-    return arrays, int(status["VmHWM"].split()[0]) * 1024 - before
+    with measure_growth() as growth:
+        arrays = requirements.arrays(batch)
+    return arrays, growth.peak_bytes
 
 
 @pytest.mark.extended
