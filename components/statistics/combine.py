@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -16,7 +17,7 @@ from components.data.examples import Examples, FileRange, Format
 from components.data.weights import weights_of
 
 Accumulators = list[Any]
-"""The accumulators of TFDV's generators."""
+"""The accumulators of TFDV's generators, each an object or, between workers, a `_Packed` one."""
 
 
 class ComputeStatistics(beam.PTransform):  # type: ignore[misc]
@@ -76,24 +77,53 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
         if self._weight is not None and batch.num_rows:
             weights_of(batch, self._weight)
         return [
-            generator.add_input(state, batch) for generator, state in zip(self._generators, accumulators, strict=True)
+            generator.add_input(_unpack(state), batch)
+            for generator, state in zip(self._generators, accumulators, strict=True)
         ]
 
     def merge_accumulators(self, accumulators: Iterable[Accumulators]) -> Accumulators:
         """Merge the accumulators of several workers."""
         states = zip(*accumulators, strict=True)
         return [
-            generator.merge_accumulators(worker_states)
+            generator.merge_accumulators(map(_unpack, worker_states))
             for generator, worker_states in zip(self._generators, states, strict=True)
         ]
 
     def compact(self, accumulators: Accumulators) -> Accumulators:
-        """Shrink the accumulators before they are sent to another worker."""
-        return [generator.compact(state) for generator, state in zip(self._generators, accumulators, strict=True)]
+        """Shrink and pack the accumulators before they are sent to another worker.
+
+        Beam's runner decodes, copies and encodes what workers exchange. For objects, it would build all sketches of all
+        workers at once, which take many times as much memory as their compressed pickles.
+        """
+        states = zip(self._generators, accumulators, strict=True)
+        return [_pack(generator.compact(_unpack(state))) for generator, state in states]
 
     def extract_output(self, accumulators: Accumulators) -> statistics_pb2.DatasetFeatureStatisticsList:
         """Return the statistics of all rows."""
-        return compat.merge_output(self._generators, accumulators)
+        return compat.merge_output(self._generators, [_unpack(state) for state in accumulators])
+
+
+class _Packed(NamedTuple):
+    """A pickled and compressed accumulator.
+
+    Attributes:
+      content: The pickle, compressed with zstd.
+      size: Bytes of the pickle.
+    """
+
+    content: bytes
+    size: int
+
+
+def _pack(state: Any) -> _Packed:
+    content = pickle.dumps(state)
+    return _Packed(pa.compress(content, codec="zstd", asbytes=True), len(content))
+
+
+def _unpack(state: Any) -> Any:
+    if not isinstance(state, _Packed):
+        return state
+    return pickle.loads(pa.decompress(state.content, state.size, "zstd"))  # noqa: S301 - written by `_pack`
 
 
 def _divide(file: tuple[str, str], examples: Examples) -> Iterator[tuple[str, FileRange | None]]:
