@@ -9,7 +9,9 @@ Every run starts with a CSV file and ends with a pushed version, with 50 trainin
 figures of a node include its process and the processes that it starts, but not the imports, which happen once in the
 fork server. A second run, where every node is cached, shows the cost of the imports and of cached nodes. The floor
 (`benchmarks.columns_program`) does the same work for one table, without types, schema, gates, intervals, slices,
-artifacts or restarts; its figures do not include imports. `--peers` needs `tools/environment.sh quality`.
+artifacts or restarts; its figures do not include imports. TensorFlow alone (`benchmarks.columns_model`) loads the
+pushed model and calls each of its signatures once, which two processes of a run have to do. `--peers` needs
+`tools/environment.sh quality`.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ def _measure(
     shape.write(table, rows)
     ours = Pipeline(folder, table, rows, write_config(name, shape, table, folder))
     sides = {f"ours, {name}": ours.run}
+    sides[f"TensorFlow alone, {name}"] = _PushedModel(folder, rows).run
     if shape.has_floor:
         sides[f"floor, {name}"] = _Program(folder, rows, _floor(table, shape, folder)).run
     # LightGBM reads only numbers.
@@ -115,6 +118,19 @@ class _Program:
     def run(self, number: int) -> Measurement:
         """Run the program once."""
         return measure.run(self._command, self._log, self._rows)
+
+
+class _PushedModel:
+    """The side that uses the version which the pipeline has pushed in the same round."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self._folder, self._rows = folder, rows
+
+    def run(self, number: int) -> Measurement:
+        """Load the newest version, and call its signatures."""
+        newest = max(self._folder.glob("out/*/pushed/[0-9]*"), key=lambda version: int(version.name))
+        command = [sys.executable, "-m", "benchmarks.columns_model", str(newest)]
+        return measure.run(command, self._folder / "program.log", self._rows)
 
 
 class Pipeline:
