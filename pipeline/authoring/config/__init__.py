@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from components.base.config_section import Problem
+from components.base.names import column_name
 from pipeline.authoring.config import document as documents
 from pipeline.authoring.config.cross_checks import check_config
 from pipeline.authoring.config.document import Document, convert_validation_error, find_misplaced_booleans, refuse
@@ -17,6 +19,8 @@ from pipeline.authoring.config.recorded import drop_defaults
 from pipeline.authoring.config.root import Config, extend_config
 
 __all__ = ["Config", "Loaded", "load", "load_recorded"]
+_MOST_LETTERS = 63
+"""Maximum length of a pipeline's name; see `PipelineConfig.name`."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,14 @@ def load(path: str, assignments: Iterable[str] = ()) -> Loaded:
     document = documents.read(path)
     section = document.values.setdefault("pipeline", {})
     if isinstance(section, dict):
-        section.setdefault("name", Path(path).stem.lower())
+        section.setdefault("name", _get_pipeline_name(Path(path).stem.lower()))
     return _check(document, assignments)
+
+
+def _get_pipeline_name(stem: str) -> str:
+    """Return the name of a file as the name of a pipeline; without what such a name cannot contain."""
+    name = re.sub(r"[^a-z0-9_-]+", "_", stem if stem.isascii() else column_name(stem).lower())
+    return name.lstrip("_-")[:_MOST_LETTERS] or stem
 
 
 def load_recorded(name: str, values: dict[str, Any], assignments: Iterable[str] = ()) -> Loaded:

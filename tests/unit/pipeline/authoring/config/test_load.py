@@ -53,6 +53,22 @@ def test_config_has_the_name_of_its_file_and_defaults(config: Path) -> None:
     assert loaded.features.columns["company"][0].model_dump()["size"] == 100
 
 
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("my-trips_2", "my-trips_2"),
+        ("Trips", "trips"),
+        ("my trips (2024)", "my_trips_2024_"),
+        ("_trips", "trips"),
+        ("Größe", "grosse"),
+        ("価格", "u4fa1u683c"),
+        ("x" * 80, "x" * 63),
+    ],
+)
+def test_name_of_any_file_becomes_a_valid_name(config: Path, stem: str, name: str) -> None:
+    assert load(str(config.rename(config.with_name(f"{stem}.yaml")))).config.pipeline.name == name
+
+
 def test_assignments_change_fields_and_are_parsed_as_yaml(config: Path) -> None:
     loaded = load(
         str(config), ["training.steps=7", "model.hidden=[8, 4]", "evaluation.slices=[company]", "pipeline.name=other"]
