@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="PATH", nargs="+", required=True, help="files, folders or patterns of CSV or Parquet files"
     )
+    add_table_arguments(parser)
+
+
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `write_config`, except the data."""
     parser.add_argument(
         "--label",
         metavar="COLUMN",
@@ -99,6 +104,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    code, config = write_config(options)
+    sys.stdout.write(f"check both, then: python runner.py --local --config {config}\n")
+    return code
+
+
+def write_config(options: argparse.Namespace) -> tuple[int, Path]:
+    """Write a config and a schema for the data, and print each decision with its reason.
+
+    Args:
+      options: The options of `add_table_arguments`, and `data`.
+
+    Returns:
+      The exit code, which is not 0 if the user interrupted the fitting of candidates; and the path of the config.
+
+    Raises:
+      InputError: The data cannot be read, the label does not fit it, or a file exists already.
+    """
     config, schema = _find_output_paths(options)
     # Imported late, so that --help does not wait for them.
     from pipeline.authoring.scaffold import draft
@@ -142,9 +164,8 @@ def run(options: argparse.Namespace) -> int:
         f"label {proposal.task.label!r} ({proposal.task.task}), model {proposal.defaults.model['kind']}\n"
         f"{schema}: types and presence of the columns\n"
         f"{''.join(leaks)}"
-        f"check both, then: python runner.py --local --config {config}\n"
     )
-    return code
+    return code, config
 
 
 def _print_decisions(proposal: Draft, candidate_tables: Sequence[Table]) -> None:

@@ -30,7 +30,7 @@ exit codes: 0 done; 1 a fault of this program or the machine; 2 the config, the 
 
 examples:
   python runner.py --local                                        the taxi example, from rows to a pushed model
-  python runner.py init --data FILES --label COLUMN               a first config for your own data
+  python runner.py start FILE --label COLUMN                      the same for your own table; writes a config for it
   python runner.py --local --config configs/mine.yaml             your own
   python runner.py --local --set training.steps=200               any field, as often as you like
   python runner.py --local --resume latest                        continue where a run failed

@@ -41,6 +41,7 @@ class Group(NamedTuple):
 
 _TEXTS = {
     "pipeline": {
+        "start": "from a table and a label to a pushed model and its report",
         "run": "run the pipeline; `--local` alone means `run --local`",
         "init": "write a first config and a schema from the data",
         "validate": "check a config, and its columns against the data",
