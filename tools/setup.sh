@@ -209,7 +209,7 @@ is_set_up() {
   if [[ -n ${PYTHON-} ]]; then
     given=$(command -v "$PYTHON") && [[ $(realpath "$given") == "$python" ]] || return 1
   fi
-  [[ $(<"$STAMP") == "$(stamp "$python")" ]] && .venv/bin/python -I -S -c '' 2>/dev/null
+  [[ $(<"$STAMP") == "$(stamp "$python")" ]] && .venv/bin/python -I -S -c '' 2>/dev/null && is_linked
 }
 
 made_with() { # is there a complete .venv of this interpreter, so that only its packages have to be updated?
@@ -235,6 +235,7 @@ make_venv() {
   "$uv" pip sync ${quiet[@]+"${quiet[@]}"} --require-hashes --python .venv/bin/python "$LOCK" ||
     die "the packages could not be installed; uv's message is above. Nothing else was changed: fix the cause, then try again."
   import_once
+  link_package
   stamp "$CHOSEN" >"$STAMP.new"
   mv "$STAMP.new" "$STAMP"
   echo "set-up: .venv is ready" >&2
@@ -247,6 +248,16 @@ import_once() {
   env -u PYTHONDONTWRITEBYTECODE TF_CPP_MIN_LOG_LEVEL=3 TF_USE_LEGACY_KERAS=1 CUDA_VISIBLE_DEVICES=-1 \
     .venv/bin/python -W ignore -c 'import pipeline.authoring.build, pipeline.orchestration.node, pipeline.inspection.run_summary' >/dev/null 2>.venv/import.log ||
     die "the installed packages cannot be imported; see .venv/import.log. Remove .venv and try again."
+}
+
+# Only this package can be imported from any folder: the names `pipeline` and `components` may be names of the user's own.
+link_package() {
+  local folder
+  for folder in .venv/lib/python3*/site-packages; do ln -sfn "$HERE/tfx_pipeline" "$folder/tfx_pipeline"; done
+}
+
+is_linked() {
+  compgen -G ".venv/lib/python3*/site-packages/tfx_pipeline/__init__.py" >/dev/null
 }
 
 name_indexes() { # uv itself reads neither pip's variables nor the system's certificates

@@ -100,11 +100,13 @@ class StoreSelection:
     """A metadata store, and the pipeline in it that a command is restricted to.
 
     Attributes:
+      location: Where the store is: the path of its file, or the database.
       store: The store, opened for reading.
       logs: Folder of the run logs, with one subfolder per run. Runs of stock TFX do not have one.
       pipeline: Name of the config's pipeline. If None, the command covers all pipelines in the store.
     """
 
+    location: Location
     store: Store
     logs: Path
     pipeline: str | None
@@ -211,7 +213,7 @@ def _open(store: Location, logs: Path, pipeline: str | None, remedy: str) -> Sto
     if not exists(store):
         raise missing
     try:
-        return StoreSelection(Store(store), logs, pipeline)
+        return StoreSelection(store, Store(store), logs, pipeline)
     except NoTablesError as error:
         # An empty database counts as a store without runs. A file without the tables is not a store at all.
         raise error if isinstance(store, Path) else missing from error

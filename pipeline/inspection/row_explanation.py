@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.base.errors import InputError
-from components.base.names import did_you_mean
+from components.base.names import column_name, did_you_mean
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Masks: TypeAlias = npt.NDArray[np.bool_]
@@ -162,8 +162,11 @@ class RawModel:
         return {name: value.numpy() for name, value in self._signature(**tensors).items()}
 
     def _parse_row(self, row: Mapping[str, Any]) -> dict[str, Value]:
+        # Columns may have the names of the data, or those of the model.
+        row = {name if name in self._specs else column_name(name): value for name, value in row.items()}
         unknown = next((name for name in row if name not in self._specs), None)
-        if unknown is not None:
+        # A row with all columns of the model cannot have a misspelled one; its other columns are ignored.
+        if unknown is not None and not row.keys() >= self._specs.keys():
             raise InputError(
                 f"row: the model does not read a column {unknown!r}{did_you_mean(unknown, self._specs)}",
                 f"remove it; the columns are {', '.join(self._specs)}",

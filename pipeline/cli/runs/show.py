@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from components.base.errors import InputError
@@ -37,7 +38,13 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.json:
         json_results = {name: NODES_WITH_RESULT[name].to_json(result) for name, result in results.items()}
-        print_json({**description, "results": json_results} if options.node is None else nodes[options.node])
+        facts = {
+            "store": str(opened.location.absolute() if isinstance(opened.location, Path) else opened.location),
+            "config": opened.store.config(selected.name),
+            "summary": run_summary.summarize(opened.store, selected.name).to_json(),
+            "results": json_results,
+        }
+        print_json({**description, **facts} if options.node is None else nodes[options.node])
     elif options.node is not None:
         _show_node(options.node, nodes[options.node])
     else:
