@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import signal
 import subprocess
@@ -51,17 +52,21 @@ class CommandLine:
           CommandError: The verb failed, or its process ended.
           KeyboardInterrupt: The user interrupted the verb, which has ended as after Ctrl-C in a terminal.
         """
-        with self._lock:
+        texts: list[str] = []
+        with self._lock, contextlib.ExitStack() as unanswered:
             process = self._start()
+            # Without an answer to this verb, the next verb would receive it.
+            unanswered.callback(self._kill)
             process.stdin.write(json.dumps({"folder": str(Path.cwd()), "arguments": [*arguments]}) + "\n")
             process.stdin.flush()
-            texts: list[str] = []
             try:
                 reply = self._read_reply(process, texts, on_text)
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
                 self._read_reply(process, texts, None)
+                unanswered.pop_all()
                 raise
+            unanswered.pop_all()
         output, code = "".join(texts), reply["code"]
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
@@ -73,13 +78,21 @@ class CommandLine:
         """End the process."""
         process, self._process = self._process, None
         if process is not None:
-            # The end of its requests ends the process.
-            process.stdin.close()
+            # The end of its requests ends the process. If it was killed, its last request cannot be flushed.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
             process.wait()
             process.stdout.close()
 
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self.close()
+
     def _start(self) -> _Process:
-        if self._process is None or self._process.poll() is not None:
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
+        if self._process is None:
             python = ROOT / ".venv" / "bin" / "python"
             self._process = _Process(
                 [str(python) if python.exists() else sys.executable, str(Path(__file__).with_name("worker.py"))],

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -67,6 +68,10 @@ def _run(folder: str, arguments: list[str]) -> int:
         return run(arguments)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
+    except Exception:
+        # A fault of this project: the user sees where it is, and the next verb runs.
+        sys.stderr.write(traceback.format_exc())
+        return 1
 
 
 if __name__ == "__main__":

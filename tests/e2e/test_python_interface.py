@@ -122,6 +122,35 @@ def test_rejected_model_is_a_run_and_not_an_error(run: Run, output: Path) -> Non
     assert tfx_pipeline.load(output, run.id).metrics == run.metrics
 
 
+def test_interrupt_ends_the_run_and_the_next_call_works(run: Run, output: Path) -> None:
+    def interrupt(text: str) -> None:
+        if "ExampleGen: running" in text:
+            raise KeyboardInterrupt
+
+    words = ["run", "--config", str(output / "people.yaml"), "--output", str(output), "--no-cache"]
+    with pytest.raises(KeyboardInterrupt):
+        command_line.COMMAND_LINE.run(words, interrupt)
+    assert tfx_pipeline.load(output).state == "interrupted"
+    assert tfx_pipeline.load(output, run.id).state == "done"
+
+
+def test_process_that_is_killed_is_replaced(run: Run, output: Path) -> None:
+    def kill(text: str) -> None:
+        process = command_line.COMMAND_LINE._process
+        assert process is not None
+        process.kill()
+
+    with pytest.raises(CommandError, match=r"ended before its work was done"):
+        command_line.COMMAND_LINE.run(["validate", "--config", str(output / "people.yaml")], kill)
+    assert tfx_pipeline.load(output, run.id).id == run.id
+
+
+def test_fault_of_this_project_is_reported_with_its_place() -> None:
+    unexpected: Any = [5]
+    with pytest.raises(CommandError, match=r"(?s)Traceback.*AttributeError"):
+        command_line.COMMAND_LINE.run(unexpected)
+
+
 def test_missing_column_is_named(run: Run) -> None:
     with pytest.raises(CommandError, match="plan"):
         run.predict(draw_people(3).drop(columns="plan"))
