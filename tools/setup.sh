@@ -257,7 +257,7 @@ link_package() {
 }
 
 is_linked() {
-  compgen -G ".venv/lib/python3*/site-packages/tfx_pipeline/__init__.py" >/dev/null
+  compgen -G ".venv/lib/python3*/site-packages/tfx_pipeline" >/dev/null
 }
 
 name_indexes() { # uv itself reads neither pip's variables nor the system's certificates

@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[3]
 REAL = os.path.realpath(sys.executable)
 REAL_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-TOOLS = ["awk", "bash", "cat", "cut", "dirname", "env", "flock", "getconf", "head", "mkdir", "mv", "realpath"]
+TOOLS = ["awk", "bash", "cat", "cut", "dirname", "env", "flock", "getconf", "head", "ln", "mkdir", "mv", "realpath"]
 TOOLS += ["rm", "sed", "sha256sum", "sort", "timeout", "uname"]
 
 
