@@ -95,6 +95,12 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             {"signature_name": "raw", "inputs": {"x": [1], "name": ["a"]}},
             {"outputs": {"y": [4], "greeting": ["hello a"], "name_bytes": [b64(b"a")]}},
         ),
+        # Names of columns choose the signature raw.
+        (
+            "line:predict",
+            {"inputs": {"x": [1], "name": ["a"]}},
+            {"outputs": {"y": [4], "greeting": ["hello a"], "name_bytes": [b64(b"a")]}},
+        ),
         ("line:predict", {"signature_name": "pairs", "instances": [[1, 2], [2**40, 0]]}, {"predictions": [3, 2**40]}),
         ("line:predict", {"signature_name": "loop", "instances": [2, 1]}, {"predictions": [2, 2]}),
         (

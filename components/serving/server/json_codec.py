@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,13 @@ def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> A
         name: to_array(name, values, specs[name], missing=signature.pads and name in signature.inputs)
         for name, values in columns.items()
     }
+
+
+def column_names(request: Mapping[str, Any]) -> Collection[str]:
+    """Return the names of the inputs in a request; nothing if the request does not name its inputs or is not valid."""
+    rows = request.get("instances")
+    columns: Any = rows[0] if isinstance(rows, list) and rows else request.get("inputs")
+    return columns.keys() if _is_named(columns) else ()
 
 
 def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:

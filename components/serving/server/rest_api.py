@@ -67,7 +67,7 @@ class RestApi:
                 except (TypeError, ValueError) as error:
                     raise RequestError(f"signature_name: expected a string: {error}") from error
             read = functools.partial(json_codec.inputs, body, key=self._service.key)
-            *_, outputs = await self._service.run(spec, "REST", read)
+            *_, outputs = await self._service.run(spec, "REST", read, json_codec.column_names(body))
             return _json(json_codec.outputs(outputs, "instances" in body))
 
     async def _body(self, request: web.Request) -> dict[str, Any]:

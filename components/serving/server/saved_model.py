@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from components.compat.tensorflow import create_session, load_graph
-from components.data.saved_model import OF_COLUMNS
+from components.data.saved_model import OF_COLUMNS, RAW
 from components.serving.server.errors import RequestError
 from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
 
@@ -22,7 +22,8 @@ OURS = "transform_features"
 """Name of a signature that only this project's models have."""
 MATRIX = "matrix"
 """Signature with one input per dtype, which holds all columns of the dtype; shape [batch, columns]."""
-OF_EXAMPLES = ("serving_default", OURS)
+_DEFAULT = "serving_default"
+OF_EXAMPLES = (_DEFAULT, OURS)
 """Signatures that parse tf.Examples, in models with a request schema."""
 MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
 """Kind of a NumPy dtype → value that stands for a missing value."""
@@ -164,9 +165,21 @@ class SavedModel:
         """Free the memory. Do not close a model while a call is in progress."""
         self._session.close()
 
-    def signature(self, name: str) -> Signature:
-        """Return the signature with this name, or serving_default for ""; raise RequestError if it does not exist."""
-        name = name or "serving_default"
+    def signature(self, name: str, columns: Collection[str] = ()) -> Signature:
+        """Return a signature.
+
+        Args:
+          name: Its name. If "", serving_default; or raw if serving_default does not have the `columns`.
+          columns: Names of the inputs of the request, if they are known.
+
+        Raises:
+          RequestError: If the model does not have the signature.
+        """
+        if not name:
+            name = _DEFAULT
+            inputs = self.signatures[_DEFAULT].inputs if _DEFAULT in self.signatures else {}
+            if RAW in self.signatures and not inputs.keys() >= {*columns}:
+                name = RAW
         if name not in self.signatures:
             raise RequestError(f"expected a signature of {sorted(self.signatures)}, received {name!r}")
         return self.signatures[name]

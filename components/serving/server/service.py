@@ -7,7 +7,7 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -116,7 +116,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             raise RequestError(text, StatusCode.DEADLINE_EXCEEDED) from None
 
     async def run(
-        self, spec: ModelSpec, api: str, read_inputs: Callable[[Signature], Arrays]
+        self, spec: ModelSpec, api: str, read_inputs: Callable[[Signature], Arrays], columns: Collection[str] = ()
     ) -> tuple[Version, Signature, dict[str, Any]]:
         """Run a signature.
 
@@ -124,6 +124,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
           spec: Names of the model and the signature, and the version's number or label.
           api: REST or GRPC.
           read_inputs: Function that reads the inputs for a signature.
+          columns: Names of the inputs, by which the signature is chosen if `spec` does not name one.
 
         Returns:
           The version and signature that answered, and the outputs, name → array.
@@ -136,7 +137,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         try:
             version = self.manager.find(*_parse_spec(spec))
             with version as saved_model:
-                signature = saved_model.signature(spec.signature_name)
+                signature = saved_model.signature(spec.signature_name, columns)
                 inputs = read_inputs(signature)
                 recorded, inputs = inputs, self._without_key(signature, inputs)
                 signature.check(inputs)

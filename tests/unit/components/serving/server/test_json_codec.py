@@ -130,6 +130,23 @@ def test_null_is_a_missing_value_in_signatures_of_columns() -> None:
 
 
 # JavaScript rounds an integer to a double and writes the shortest digits that give this double.
+@pytest.mark.parametrize(
+    ("request_", "names"),
+    [
+        ({"instances": [{"x": 1, "name": "a"}, {"y": 2}]}, {"x", "name"}),
+        ({"inputs": {"x": [1], "name": ["a"]}}, {"x", "name"}),
+        ({"instances": [{"b64": "AA=="}]}, set()),
+        ({"instances": [1, 2]}, set()),
+        ({"instances": []}, set()),
+        ({"instances": {"x": 1}}, set()),
+        ({"inputs": [1]}, set()),
+        ({}, set()),
+    ],
+)
+def test_names_of_columns_are_found(request_: dict[str, Any], names: set[str]) -> None:
+    assert {*json_codec.column_names(request_)} == names
+
+
 @pytest.mark.parametrize("text", ["-9223372036854775808", "-9223372036854776000", "-9223372036854776832"])
 def test_smallest_integer_is_accepted_as_javascript_writes_it(text: str) -> None:
     assert float(text) == -(2.0**63)
