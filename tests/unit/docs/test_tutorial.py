@@ -138,9 +138,9 @@ def test_configs_of_the_readme_fit_its_table(tmp_path: Path) -> None:
     (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs/churn.yaml").write_text(doc_pages.blocks(README, "yaml")[0])
-    commands = re.findall(r"^(python runner\.py (?:init|validate).*?)  +#", README.read_text(), re.MULTILINE)
-    assert len(commands) == 2
-    commands[0] += " --budget 0"
+    commands = re.findall(r"^(python runner\.py start.*?)  +#", README.read_text(), re.MULTILINE)
+    assert len(commands) == 1
+    commands[0] += " --budget 0 --set 'model={kind: linear}' --set training.steps=100"
     for command in (*commands, "python runner.py validate --config configs/churn.yaml"):
         process = shell(tmp_path, command)
         assert process.returncode == 0, process.stderr
