@@ -16,7 +16,7 @@ from tfx_pipeline.command_line import COMMAND_LINE
 from tfx_pipeline.run import Run, load
 from tfx_pipeline.tables import write_parquet
 
-_LOGS = re.compile(r"^run .*, logs in (.+)$", re.MULTILINE)
+_LOGS = re.compile(r"^run (\S+) of .*, logs in (.+)$", re.MULTILINE)
 """A line that `run` prints at the beginning."""
 _NODE = re.compile(r"^(\w+): (running|\w+ in )", re.MULTILINE)
 """A line that `run` prints when a node begins or ends."""
@@ -63,11 +63,16 @@ def fit(
             config = Path(output, f"{name}.yaml").absolute()
             bar.describe("looking at the table")
             _write_config(data, str(label), config, budget)
-        assignments = [word for field, value in (settings or {}).items() for word in ("--set", f"{field}={value}")]
+        assignments = [
+            word
+            for field, value in (settings or {}).items()
+            # YAML contains JSON, in which None and True are written otherwise than in Python.
+            for word in ("--set", f"{field}={value if isinstance(value, str) else json.dumps(value)}")
+        ]
         bar.describe("importing TensorFlow and TFX")
         arguments = ["run", "--config", str(config), "--output", str(output), *assignments]
-        COMMAND_LINE.run(arguments, bar.update)
-    return load(output, config=config)
+        match = _LOGS.search(COMMAND_LINE.run(arguments, bar.update))
+    return load(output, match[1] if match else "latest", config=config)
 
 
 def _write_config(data: pd.DataFrame | pa.Table | str | Path | None, label: str, config: Path, budget: float) -> None:
@@ -105,7 +110,7 @@ class _Bar:
     def update(self, text: str) -> None:
         """Show the nodes that have begun and ended, by the output of the run."""
         if match := _LOGS.search(text):
-            self._record = Path(match[1], "run.json")
+            self._record = Path(match[2], "run.json")
         for node, state in _NODE.findall(text):
             if state == "running":
                 self.describe(node)

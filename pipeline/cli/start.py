@@ -17,12 +17,12 @@ HELP = "Look at a table, write a config and a schema, run the pipeline on them, 
 EXAMPLE = "python runner.py start data/customers.csv --label churned"
 _AFTER_PUSH = (
     ("explain {}", "which columns the predictions depend on"),
-    ("predict {} --data NEW_ROWS.csv --into out/predictions", "predict the rows of a file"),
+    ("predict {} --data NEW_ROWS.csv --into PREDICTIONS", "predict the rows of a file, into a new folder"),
     ("serve {}", "serve the model over REST and gRPC"),
 )
+# A gate may reject the data, before there is a model that could be explained.
 _AFTER_REJECTION = (
-    ("explain {}", "which columns the predictions depend on"),
-    ("runs show latest {}", "each node and each check of the run"),
+    ("runs show latest {}", "the nodes of the run, and the reason"),
     ("--local {}", "run again after a change of the config"),
 )
 _AFTER_FAILURE = (("--local {}", "run again after the remedy; only what has changed runs"),)

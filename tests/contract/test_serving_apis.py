@@ -114,6 +114,14 @@ def test_rest_answers(server: Server, path: str, body: Any, expected: Any) -> No
     assert server.ask("POST", f"/v1/models/{path}", body) == (200, expected)
 
 
+def test_request_with_an_input_of_serving_default_is_not_for_raw(server: Server) -> None:
+    body = {"instances": [{"examples": b64(example(1)), "x": 1}]}
+    status, answer = server.ask("POST", "/v1/models/line:predict", body)
+    assert (status, answer["error"]) == (
+        400, "signature 'serving_default': expected inputs of ['examples'], received 'x'"
+    )  # fmt: skip
+
+
 def outputs(response: Any) -> dict[str, Any]:
     return {name: tf.make_ndarray(value).tolist() for name, value in response.outputs.items()}
 

@@ -103,6 +103,7 @@ def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[st
 @ours
 def test_notebook_runs_on_the_example(taxi: Runs):
     outputs = execute("history", taxi.output.parents[1])
+    assert "blessed" in outputs[0]
     for output, words in zip(outputs[1:], (["ExampleGen"], ["learning_rate"], ["fare"], ["out"]), strict=False):
         assert all(word in output for word in words), outputs
     assert all(word in outputs[-1] for word in ("Examples", "Schema", "TransformGraph", "Model")), outputs

@@ -54,7 +54,7 @@ def test_table_becomes_a_pushed_model_and_a_rejected_one(tmp_path: Path) -> None
     assert explained.exit_code == 0, explained.err
     assert re.search(r"^(age|plan) ", explained.out, re.MULTILINE)
     predictions = tmp_path / "predictions"
-    places = {"NEW_ROWS.csv": str(tmp_path / "customers.csv"), "out/predictions": str(predictions)}
+    places = {"NEW_ROWS.csv": str(tmp_path / "customers.csv"), "PREDICTIONS": str(predictions)}
     predicted = command(*(places.get(word, word) for word in predict))
     assert f"predicted {ROWS} of {ROWS} rows" in predicted.out, predicted.err
 
@@ -63,6 +63,6 @@ def test_table_becomes_a_pushed_model_and_a_rejected_one(tmp_path: Path) -> None
     assert "exists already" in again.err
     rejected = start_customers(tmp_path, "--force", "--set", "evaluation.thresholds={auc: {min: 1.0}}")
     assert rejected.exit_code == 3, rejected.out + rejected.err
-    _, show, run = next_commands(rejected.out)
+    show, run = next_commands(rejected.out)
     assert run[0] == "--local"
     assert "not blessed" in command(*show).out

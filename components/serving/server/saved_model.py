@@ -169,7 +169,7 @@ class SavedModel:
         """Return a signature.
 
         Args:
-          name: Its name. If "", serving_default; or raw if serving_default does not have the `columns`.
+          name: Its name. If "", serving_default; or raw if serving_default has none of the `columns`.
           columns: Names of the inputs of the request, if they are known.
 
         Raises:
@@ -178,7 +178,7 @@ class SavedModel:
         if not name:
             name = _DEFAULT
             inputs = self.signatures[_DEFAULT].inputs if _DEFAULT in self.signatures else {}
-            if RAW in self.signatures and not inputs.keys() >= {*columns}:
+            if columns and RAW in self.signatures and inputs.keys().isdisjoint(columns):
                 name = RAW
         if name not in self.signatures:
             raise RequestError(f"expected a signature of {sorted(self.signatures)}, received {name!r}")
