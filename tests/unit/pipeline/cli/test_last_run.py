@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.authoring.config import load, load_recorded
+from tests.support.data.shipped_configs import CONFIGS
 from tests.support.runs.command import ROOT, light_command
 from tests.support.runs.store_writer import Writer
-
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 def record_run(output: Path, pipeline: str, run: str, *assignments: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from components.base.errors import InputError
 from components.features.config import FeaturesConfig
 from pipeline.authoring.config import load
 from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
+from tests.support.data.shipped_configs import CONFIGS
+from tests.support.runs.command import ROOT
 
 CONFIG = """\
 data:
@@ -395,18 +398,11 @@ def test_shapes_cannot_be_inferred_for_a_curated_schema(config: Path) -> None:
 
 
 def test_shipped_configs_are_valid_and_can_be_saved(tmp_path: Path) -> None:
-    shipped = sorted(Path("configs").glob("*.yaml"))
-    assert [path.stem for path in shipped] == [
-        "clicks",
-        "digits",
-        "retrieval",
-        "sessions",
-        "shapes",
-        "stock_penguin",
-        "stock_taxi",
-        "taxi",
-    ]
-    for path in shipped:
+    tracked = subprocess.run(
+        ["git", "ls-files", "configs/*.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert tracked == [str(path.relative_to(ROOT)) for path in CONFIGS]
+    for path in CONFIGS:
         config = load(str(path)).config
         assert config.pipeline.name == path.stem
         copy = tmp_path / "copy.yaml"
