@@ -104,17 +104,8 @@ def print_summary(result: RunResult, mode: Mode) -> None:
         console.print(f"columns: {', '.join(f'{count} {type_}' for type_, count in counts.most_common())}")
     if summary.quarantine:
         console.print(f"bad rows: {display_path(summary.quarantine)}")
-    for duplicates in summary.near_duplicates:
-        if duplicates.found:
-            console.print(plain(f"near duplicates: {duplicates}"))
-    for collisions in summary.hash_collisions:
-        if collisions.is_high:
-            console.print(plain(f"warning: hash collisions: {collisions}"))
-    for column in summary.unparsed_dates:
-        if column.is_high:
-            console.print(plain(f"warning: dates: {column}"))
-    for numbers in summary.coarse_numbers:
-        console.print(plain(f"warning: numbers: {numbers}"))
+    for warning in summary.describe_data_warnings():
+        console.print(plain(f"warning: {warning}"))
     if summary.training.get("restarts") or summary.training.get("damaged"):
         console.print(_format_training(summary.training))
     if summary.tuned:

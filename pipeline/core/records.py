@@ -204,6 +204,15 @@ class RunSummary:
     results: dict[str, Any] = field(default_factory=dict)
     """Node → result, for nodes that record a result; see components.base.node."""
 
+    def describe_data_warnings(self) -> list[str]:
+        """Return what is suspicious about the data and its features."""
+        return [
+            *(f"near duplicates: {duplicates}" for duplicates in self.near_duplicates if duplicates.found),
+            *(f"hash collisions: {collisions}" for collisions in self.hash_collisions if collisions.is_high),
+            *(f"dates: {column}" for column in self.unparsed_dates if column.is_high),
+            *(f"numbers: {numbers}" for numbers in self.coarse_numbers),
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON values."""
         results = {name: NODES_WITH_RESULT[name].to_json(result) for name, result in self.results.items()}

@@ -28,6 +28,11 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def format_time_with_zone(seconds: float) -> str:
+    """Format seconds since the epoch as local date, time and time zone, as in `2026-11-29 13:05:00 CET`."""
+    return f"{format_time(seconds)} {datetime.fromtimestamp(seconds).astimezone():%Z}"
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration in seconds as text, for example `3 min 20 s`."""
     if seconds < 60:

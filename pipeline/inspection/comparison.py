@@ -42,11 +42,11 @@ def compare(store: Store, logs: Path, before: Run, now: Run) -> dict[str, Any]:
         check).
       `verdict` and `version`: One pair each.
     """
-    summaries = _read_summary(store, logs, before.name), _read_summary(store, logs, now.name)
+    summaries = read_summary(store, logs, before.name), read_summary(store, logs, now.name)
     return {
         "before": before.name,
         "now": now.name,
-        "config": _compare_configs(store, before.name, now.name),
+        "config": compare_configs(store, before.name, now.name),
         "schema": _compare_schemas(store, before.name, now.name),
         "rows": _pair(*(summary.rows for summary in summaries)),
         "columns": _compare_columns(store, before.name, now.name),
@@ -57,14 +57,15 @@ def compare(store: Store, logs: Path, before: Run, now: Run) -> dict[str, Any]:
     }
 
 
-def _compare_configs(store: Store, before: str, now: str) -> dict[str, list[Any]] | None:
+def compare_configs(store: Store, before: str, now: str) -> dict[str, list[Any]] | None:
+    """Return pairs [before, now] of the fields that differ. None if the config of a run was not recorded."""
     configs = [store.config(run) for run in (before, now)]
     if None in configs:
         return None
     return _pair_differing(*(dict(flatten_json(config)) for config in configs))
 
 
-def _read_summary(store: Store, logs: Path, run: str) -> RunSummary:
+def read_summary(store: Store, logs: Path, run: str) -> RunSummary:
     """Return the summary of a run, with the metrics of the run's record if the artifacts were deleted."""
     summary = summarize(store, run)
     record = run_record.read_record(logs, run) or {}

@@ -23,7 +23,7 @@ from components.features.config import FeaturesConfig
 from components.results import version_manifest
 from pipeline.core.metadata.store import Artifact, Run, Store
 from pipeline.core.records import RunSummary
-from pipeline.inspection import column_statistics, lineage, run_history, run_summary, training_curves
+from pipeline.inspection import column_statistics, comparison, lineage, run_history, run_summary, training_curves
 from pipeline.inspection.column_statistics import Column, ColumnChange
 from pipeline.inspection.lineage import Lineage
 from pipeline.inspection.training_curves import Point
@@ -31,7 +31,7 @@ from pipeline.inspection.training_curves import Point
 T = TypeVar("T")
 
 _EARLIER_RUNS = 20
-"""Number of earlier runs in which statistics to compare with are searched for."""
+"""Number of earlier runs in which another model to compare with is searched for."""
 _VOCABULARY_BYTES = 64 << 20
 """Maximum size of a vocabulary file whose entries are counted."""
 _NOT_OPTIONS = ("op", "columns")
@@ -78,11 +78,26 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class DataChange:
-    """The change of the data since the previous run.
+class TrainedBefore:
+    """The newest earlier run with another model, and what this run changed.
 
     Attributes:
-      run: ID of the previous run.
+      run: ID of the earlier run.
+      config: Pairs [before, now] of the fields of the config that differ. None if a config was not recorded.
+      metrics: Metrics of the earlier run on its whole eval split.
+    """
+
+    run: str
+    config: dict[str, list[Any]] | None
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class DataChange:
+    """The change of the data since the run that trained the model before.
+
+    Attributes:
+      run: ID of the earlier run.
       same: Whether both runs use the same statistics, because they were cached.
       split: Name of the split that was compared.
       changes: Changes of all columns, the largest first. Empty if the statistics are the same.
@@ -104,7 +119,8 @@ class Content:
       upstream: Nodes that a node depends on, by node.
       config: Config of the run. None if it was not recorded.
       columns: Column statistics by split, then by column name.
-      before: Change of the data since the previous run.
+      trained_before: The newest earlier run with another model. None if there is none.
+      before: Change of the data since that run.
       anomalies: Deviations from the schema.
       judged: Splits that were compared with the schema.
       features: Features that the config declares.
@@ -125,6 +141,7 @@ class Content:
     upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     config: Any = None
     columns: dict[str, dict[str, Column]] = field(default_factory=dict)
+    trained_before: TrainedBefore | None = None
     before: DataChange | None = None
     anomalies: list[Anomaly] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
@@ -159,7 +176,14 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     content.upstream = run_history.find_upstream(content.run["nodes"])
     content.config = _read_part(missing, "config", lambda: _read_config(store, run.name), None)
     content.columns = _read_part(missing, "columns", lambda: _read_columns(store, run.name), {})
-    content.before = _read_part(missing, "before", lambda: _compare_data(store, run, content.columns), None)
+    content.trained_before = _read_part(
+        missing, "before", lambda: _find_trained_before(store, logs, run, outputs), None
+    )
+    if content.trained_before and content.columns:
+        earlier = content.trained_before.run
+        content.before = _read_part(
+            missing, "before", lambda: _compare_data(store, earlier, run, content.columns), None
+        )
     no_anomalies: tuple[list[str], list[Anomaly]] = ([], [])
     content.judged, content.anomalies = _read_part(missing, "anomalies", lambda: _read_anomalies(outputs), no_anomalies)
     vocabularies: dict[str, int | None] = _read_part(
@@ -243,25 +267,26 @@ def _read_columns(store: Store, run: str) -> dict[str, dict[str, Column]]:
     return {split: column_statistics.columns(store, run, split) for split in splits}
 
 
-def _compare_data(store: Store, run: Run, now: dict[str, dict[str, Column]]) -> DataChange | None:
-    """Compare the first split, which is the training split, with the newest earlier run that has statistics of it."""
-    if not now:
-        return None
-    split = next(iter(now))
-    statistics = column_statistics.statistics(store, run.name)
+def _find_trained_before(store: Store, logs: Path, run: Run, outputs: _Outputs) -> TrainedBefore:
+    """Return the newest earlier run with another model; runs that trained nothing new are passed over."""
+    model = outputs.last("Model")
     for earlier in store.runs(run.pipeline, _EARLIER_RUNS, before=run):
-        before = column_statistics.statistics(store, earlier.name)
-        if before is None or split not in before.splits:
-            continue
-        if statistics is not None and before.id == statistics.id:
-            return DataChange(earlier.name, True, split, [])
-        return DataChange(
-            earlier.name,
-            False,
-            split,
-            column_statistics.changes(column_statistics.columns(store, earlier.name, split), now[split]),
-        )
-    raise _AbsentError("no earlier run of the pipeline has statistics to compare with")
+        if any(model is None or other.id != model.id for other in store.artifacts(earlier.name, "Model")):
+            metrics = comparison.read_summary(store, logs, earlier.name).metrics
+            return TrainedBefore(earlier.name, comparison.compare_configs(store, earlier.name, run.name), metrics)
+    raise _AbsentError(f"none of the {_EARLIER_RUNS} runs of the pipeline before this one has trained another model")
+
+
+def _compare_data(store: Store, earlier: str, run: Run, now: dict[str, dict[str, Column]]) -> DataChange:
+    """Compare the first split, which is the training split."""
+    split = next(iter(now))
+    statistics, before = column_statistics.statistics(store, run.name), column_statistics.statistics(store, earlier)
+    if before is None or split not in before.splits:
+        raise _AbsentError(f"run {earlier}, which trained the model before, has no statistics of {split}")
+    if statistics is not None and before.id == statistics.id:
+        return DataChange(earlier, True, split, [])
+    changes = column_statistics.changes(column_statistics.columns(store, earlier, split), now[split])
+    return DataChange(earlier, False, split, changes)
 
 
 def _read_anomalies(outputs: _Outputs) -> tuple[list[str], list[Anomaly]]:

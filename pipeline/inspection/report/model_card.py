@@ -16,6 +16,7 @@ from pipeline.core.records import BLESSED
 from pipeline.core.text import format_time, plain
 from pipeline.inspection.evaluation_tables import format_slice_name, make_metric_rows
 from pipeline.inspection.report import evaluation_charts
+from pipeline.inspection.report.answer import make_answer
 from pipeline.inspection.report.content import Content
 from pipeline.inspection.report.svg import format_figure
 
@@ -71,7 +72,8 @@ def to_markdown(content: Content) -> str:
     details, parameters, considerations = (
         fields[part] for part in ("model_details", "model_parameters", "considerations")
     )
-    lines = [f"# Model card: {_escape(details['name'])}", "", "## Model details", "", _escape(details["overview"]), ""]
+    lines = [f"# Model card: {_escape(details['name'])}", "", *_format_answer(content)]
+    lines += ["## Model details", "", _escape(details["overview"]), ""]
     lines += [f"- version: {_escape(details['version']['name'])}, {details['version']['date']}"]
     lines += [f"- folder: {_escape(details['path'])}"] if details["path"] else []
     lines += ["", "### Owners", "", _TO_DO, "", "### License", "", _TO_DO, "", "## Model parameters", ""]
@@ -99,6 +101,40 @@ def to_markdown(content: Content) -> str:
         ]
     lines += ["### Trade-offs", "", _TO_DO, "", "### Ethical considerations", "", _TO_DO]
     return "\n".join(lines) + "\n"
+
+
+def _format_answer(content: Content) -> list[str]:
+    """Return the lines of the summary, which the report begins with as well."""
+    charts = evaluation_charts.draw(content.plots, {}, content.classes) if content.plots else None
+    result = make_answer(content, charts)
+    lines = ["## Summary", "", *([f"It predicts {_escape(result.predicts)}.", ""] if result.predicts else [])]
+    if result.measurements:
+        lines += ["| metric | model | best constant | previous model | in words |", "|---|---|---|---|---|"]
+        lines += [
+            _format_row(
+                (
+                    f"{each.metric}, {each.better}" if each.better else each.metric,
+                    *(
+                        "" if value is None else format_figure(value)
+                        for value in (each.value, each.constant, each.baseline)
+                    ),
+                    each.judgement,
+                )
+            )
+            for each in result.measurements
+        ]
+        lines.append("")
+    uses = ", ".join(f"{column} ({share:.0%})" for column, share in result.uses)
+    parts = {
+        "Why": [remark.text for remark in result.reasons],
+        "Where it fails": [remark.text for remark in result.failures],
+        "What it uses most": [uses] if uses else [],
+        "Warnings": result.warnings[:_CHECKS],
+        f"What changed since run {result.before}": result.changes,
+    }
+    for title, texts in parts.items():
+        lines += [f"### {_escape(title)}", "", *(f"- {_escape(text)}" for text in texts), ""] if texts else []
+    return lines
 
 
 def _escape(value: object) -> str:

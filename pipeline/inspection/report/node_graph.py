@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from markupsafe import Markup, escape
 
@@ -99,7 +101,32 @@ def _arrange(arrows: Mapping[str, Sequence[str]]) -> tuple[list[list[str]], list
             for number, passage in passages.items():
                 rows[number].append(passage)
             paths.append([above, *passages.values(), name])
+    _order_rows(rows, paths)
     return rows, paths
+
+
+def _order_rows(rows: list[list[str]], paths: list[list[str]]) -> None:
+    """Sort each row by the mean positions of the items it is connected to, so that few arrows cross.
+
+    Source: Sugiyama, Tagawa and Toda, Methods for Visual Understanding of Hierarchical System Structures, 1981.
+    """
+    above: dict[str, list[str]] = {}
+    below: dict[str, list[str]] = {}
+    for path in paths:
+        for upper, lower in itertools.pairwise(path):
+            above.setdefault(lower, []).append(upper)
+            below.setdefault(upper, []).append(lower)
+    places: dict[str, float] = {}
+
+    def place(row: list[str]) -> None:
+        places.update((item, (number + 0.5) / len(row)) for number, item in enumerate(row))
+
+    for row in rows:
+        place(row)
+    for neighbours, order in ((above, rows), (below, rows[::-1]), (above, rows)):
+        for row in order:
+            row.sort(key=lambda item: fmean(map(places.__getitem__, neighbours.get(item, [item]))))
+            place(row)
 
 
 def _draw_arrow(tops: Sequence[tuple[float, float]]) -> str:

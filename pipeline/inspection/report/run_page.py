@@ -27,7 +27,7 @@ from components.results.version_manifest import MODEL_SIGNATURE
 from components.tuner import trial_values
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import RunSummary
-from pipeline.core.text import format_duration, format_time, plain
+from pipeline.core.text import format_duration, format_time_with_zone, plain
 from pipeline.inspection import lineage, run_history
 from pipeline.inspection.column_statistics import Column
 from pipeline.inspection.evaluation_tables import (
@@ -38,7 +38,7 @@ from pipeline.inspection.evaluation_tables import (
     select_constant_values,
     split_metric_names,
 )
-from pipeline.inspection.report import evaluation_charts, node_graph, svg
+from pipeline.inspection.report import answer, evaluation_charts, node_graph, svg
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -54,7 +54,7 @@ _SLICES = 100
 _SLICES_OF_IMPORTANCE = 8
 _CHECKS = 200
 _METRICS = 12
-_HEADLINES = 4
+_WARNINGS = 8
 _ANOMALIES = 100
 _FEATURES = 500
 _CURVES = 24
@@ -77,7 +77,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
       folder: Folder of the page. Logs in this folder are linked.
       tag: Entity tag of the page's version, for a live page that requests newer versions. Empty for a file.
     """
-    summary = content.summary
+    summary, charts = content.summary, draw_charts(content)
     return (
         environment()
         .get_template("report.html")
@@ -86,9 +86,8 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             summary=summary,
             missing=content.missing,
             forced=_describe_forced_blessing(summary),
-            failed=[check for check in summary.checks if not check.passed][:_HEADLINES],
-            warnings=summary.warnings[:_HEADLINES],
-            headlines=_list_headlines(summary),
+            answer=answer.make_answer(content, charts),
+            warnings_shown=_WARNINGS,
             rows=_list_rows(summary)[:_ROWS],
             **_prepare_pipeline(content.run, content.upstream, folder),
             data=_prepare_data(content),
@@ -99,7 +98,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             features_left=max(0, len(content.features) - _FEATURES),
             vocabularies=dict(list(content.vocabularies.items())[:_FEATURES]),
             training=_prepare_training(content),
-            evaluation=_prepare_evaluation(content),
+            evaluation=_prepare_evaluation(content, charts),
             result_tables=_list_result_tables(summary),
             manifest=content.manifest,
             is_signed=summary.pushed is not None and Path(summary.pushed, MODEL_SIGNATURE).exists(),
@@ -161,7 +160,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update(
-        clock=format_time,
+        clock=format_time_with_zone,
         duration=format_duration,
         figure=svg.format_figure,
         slice_name=format_slice_name,
@@ -216,23 +215,6 @@ def _fill_template(section: ReportSection) -> tuple[str, str, Markup]:
     """Return the ID, the title and the HTML of a section."""
     template = environment().from_string(section.template.read_text(encoding="utf-8"))
     return section.id, section.title, Markup(template.render(section.values))  # noqa: S704 - the template escapes
-
-
-def _list_headlines(summary: RunSummary) -> list[dict[str, Any]]:
-    """Return the metrics to show in the report's summary. Metrics with a bound come first."""
-    bounded = [check.metric for check in summary.checks if not check.slice]
-    names, _ = split_metric_names(
-        name for name in dict.fromkeys((*bounded, *summary.metrics)) if name in summary.metrics
-    )
-    return [
-        {
-            "name": name,
-            "value": summary.metrics[name],
-            "interval": summary.intervals.get(name),
-            "baseline": summary.baseline.get(name),
-        }
-        for name in names[:_HEADLINES]
-    ]
 
 
 def _describe_forced_blessing(summary: RunSummary) -> str | None:
@@ -347,7 +329,7 @@ def _prepare_curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]
     }
 
 
-def _prepare_evaluation(content: Content) -> dict[str, Any]:
+def _prepare_evaluation(content: Content, charts: evaluation_charts.EvaluationCharts | None) -> dict[str, Any]:
     summary = content.summary
     slices = make_metric_rows(summary, _SLICES)
     checks = make_check_rows(summary.checks)
@@ -365,7 +347,7 @@ def _prepare_evaluation(content: Content) -> dict[str, Any]:
         "slices": slices,
         "slices_left": max(0, len(summary.slices) - _SLICES),
         "intervals": any(metrics.intervals for metrics in slices),
-        "plots": _draw_charts(content),
+        "plots": charts,
         "importance": _prepare_importance(content.importance) if content.importance else None,
         "mistakes": None if content.mistakes is None else [_prepare_mistake(mistake) for mistake in content.mistakes],
     }
@@ -408,7 +390,8 @@ def _prepare_importance(importance: Importance) -> dict[str, Any]:
     }
 
 
-def _draw_charts(content: Content) -> evaluation_charts.EvaluationCharts | None:
+def draw_charts(content: Content) -> evaluation_charts.EvaluationCharts | None:
+    """Draw the charts of a run's evaluation. Return None if their data was not recorded."""
     if content.plots is None:
         return None
     metrics = {evaluation_charts.MODEL: content.summary.metrics, evaluation_charts.BASELINE: content.summary.baseline}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ def render(runs: Iterable[RunListEntry], link: Callable[[str], Markup | None], t
     """
     entries = list(runs)
     listed = entries[:MOST]
-    metrics = list(dict.fromkeys(name for run in listed for name, value in run.metrics.items() if math.isfinite(value)))
+    counts = Counter(name for run in listed for name, value in run.metrics.items() if math.isfinite(value))
+    metrics = list(counts)
+    repeated = [name for name in metrics if counts[name] > 1]
     return (
         environment()
         .get_template("site.html")
@@ -49,8 +52,8 @@ def render(runs: Iterable[RunListEntry], link: Callable[[str], Markup | None], t
             most=MOST,
             pipelines=list(dict.fromkeys(run.pipeline for run in listed)),
             metrics=metrics[:_METRIC_COLUMNS],
-            trends=[_prepare_trend(name, listed) for name in metrics[:_METRICS]],
-            trends_left=max(0, len(metrics) - _METRICS),
+            trends=[_prepare_trend(name, listed) for name in repeated[:_METRICS]],
+            trends_left=max(0, len(repeated) - _METRICS),
             tag=tag,
             note=note,
         )

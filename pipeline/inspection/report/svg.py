@@ -128,13 +128,14 @@ def draw_ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], t
       rows: Bars as (name, value, interval). The interval is None if it is unknown.
       title: Title of the chart.
     """
-    width, left_margin, right_margin, step = 480, 160, 14, 20
+    width, left_margin, step = 480, 160, 20
     rows = [row for row in rows if _is_drawable(row[1], *(row[2] or ()))]
     if not rows:
         return make_svg(width, step, "chart", title, "no finite value", "")
     ends = [end for _, value, interval in rows for end in (value, *(interval or ()))]
     marks = _choose_marks(min(0.0, *ends), max(0.0, *ends))
     least, most = marks[0], marks[-1]
+    right_margin = 8 + _estimate_width(_format_mark(most)) / 2
     height = step * len(rows) + 26
 
     def to_x(x: float) -> float:
@@ -179,7 +180,7 @@ def draw_lines(
       without_dots: Names of series whose points are not marked by dots, such as reference lines.
       description: Description of the chart. If None, the first and the last value of the series.
     """
-    width, height, left_margin, right_margin, top_margin, bottom_margin = 340, 170, 52, 10, 10, 26
+    width, height, right_margin, top_margin, bottom_margin = 340, 170, 10, 10, 26
     series = {name: [point for point in line if _is_drawable(*point)] for name, line in series.items()}
     points = [point for line in series.values() for point in line]
     if not points:
@@ -188,6 +189,7 @@ def draw_lines(
     first, last = min(xs), max(xs)
     marks = _choose_marks(min(ys), max(ys))
     least, most = marks[0], marks[-1]
+    left_margin = 12 + _estimate_width(max((_format_mark(y) for y in marks), key=len))
 
     def to_x(x: float) -> float:
         share = (x - first) / (last - first) if last > first else 0.5
@@ -238,6 +240,11 @@ def thin_out(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     """Return about 400 evenly spaced points, always including the last point."""
     step = max(1, math.ceil(len(points) / _POINTS))
     return [*points[:-1:step], *points[-1:]]
+
+
+def _estimate_width(text: str) -> float:
+    """Estimate the width of digits in the font of the charts, 11 pixels high, in pixels."""
+    return 6.6 * len(text)
 
 
 def _format_mark(value: float) -> str:

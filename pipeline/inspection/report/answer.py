@@ -1,0 +1,265 @@
+"""The answers that a report begins with: what is predicted, whether the model is good, why, and where it fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from components.evaluator.config import Better, label_of, metric
+from components.evaluator.verdict import ConstantMetric, SliceMetrics
+from pipeline.core.nodes import NODES_WITH_RESULT
+from pipeline.core.records import BLESSED, NOT_EVALUATED, RunSummary
+from pipeline.inspection.evaluation_tables import format_slice_name, split_metric_names
+from pipeline.inspection.report.evaluation_charts import EvaluationCharts
+from pipeline.inspection.report.svg import format_figure
+
+if TYPE_CHECKING:
+    from pipeline.inspection.report.content import Content
+
+_METRICS = 4
+_CHECKS = 4
+_TOP = 5
+_WORST = 3
+_CHANGES = 8
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A metric of the whole eval split, with what it is compared with.
+
+    Attributes:
+      metric: Name of the metric.
+      better: Which values are better, in words. Empty if it is unknown.
+      value: Value of the model.
+      interval: 95 % confidence interval of the value. None if it was not computed.
+      constant: Value of the best constant prediction. None if it was not computed.
+      baseline: Value of the latest blessed model. None if there was none.
+      judgement: The comparisons in words.
+    """
+
+    metric: str
+    better: str
+    value: float
+    interval: tuple[float, float] | None
+    constant: float | None
+    baseline: float | None
+    judgement: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A sentence with a state, such as `pass` or `warning`, that the page shows as a sign and a colour."""
+
+    state: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answers about a run.
+
+    Attributes:
+      predicts: What the model predicts. Empty if the config was not recorded.
+      measurements: The metrics with a bound, then others, at most four.
+      reasons: Why the model is blessed, rejected or missing.
+      uses: Columns with their share of the importance, the most important first. Empty if it was not measured.
+      failures: Slices that are clearly worse than the whole, and classes that the model never recognizes.
+      warnings: All warnings of the run.
+      before: ID of the run that trained the model before. None if there is none.
+      changes: What differs from that run.
+    """
+
+    predicts: str
+    measurements: list[Measurement]
+    reasons: list[Remark]
+    uses: list[tuple[str, float]]
+    failures: list[Remark]
+    warnings: list[str]
+    before: str | None
+    changes: list[str]
+
+
+def make_answer(content: Content, charts: EvaluationCharts | None) -> Answer:
+    """Return the answers about a run.
+
+    Args:
+      content: Content of the report.
+      charts: Charts of the evaluation, with the confusion matrices. None if they were not recorded.
+    """
+    summary = content.summary
+    return Answer(
+        predicts=_describe_prediction(content.config, len(summary.column_types)),
+        measurements=[_measure(summary, name) for name in _choose_metrics(summary)],
+        reasons=list(_list_reasons(content.run, summary)),
+        uses=_list_important_columns(content),
+        failures=[*_list_worse_slices(summary), *_list_missed_classes(charts)],
+        warnings=[*summary.describe_data_warnings(), *summary.warnings, *_list_findings(summary)],
+        before=content.trained_before.run if content.trained_before else None,
+        changes=list(_list_changes(content)),
+    )
+
+
+def _describe_prediction(config: Any, columns: int) -> str:
+    data = config.get("data") if isinstance(config, dict) else None
+    if not isinstance(data, dict):
+        return ""
+    labels = data.get("labels") or {"": data.get("label")}
+    texts = [f"{name} ({text})" if name and name != text else str(text) for name, text in labels.items()]
+    names = " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+    tasks = {
+        "binary": f"the probability that {names} is true",
+        "multiclass": f"the class of {names}",
+        "regression": f"the number {names}",
+        "retrieval": f"the items for which {names} is likely",
+    }
+    return f"{tasks.get(str(data.get('task')), names)}, from data with {columns:,} columns"
+
+
+def _choose_metrics(summary: RunSummary) -> list[str]:
+    """Return the metrics to show: those with a bound on the whole split come first."""
+    bounded = [check.metric for check in summary.checks if not check.slice]
+    names, _ = split_metric_names(
+        name for name in dict.fromkeys((*bounded, *summary.metrics)) if name in summary.metrics
+    )
+    return names[:_METRICS]
+
+
+def _find_direction(name: str) -> Better | None:
+    """Return which values of a metric are better. None for metrics of other Evaluators."""
+    try:
+        return metric(label_of(name)[1]).better
+    except ValueError:
+        return None
+
+
+def _measure(summary: RunSummary, name: str) -> Measurement:
+    value, direction = summary.metrics[name], _find_direction(name)
+    constant, baseline = summary.constant.get(name), summary.baseline.get(name)
+    judgement = []
+    if direction and constant:
+        judgement.append(f"{_compare_with_constant(value, constant, direction)} the best constant")
+    if direction and baseline is not None and math.isfinite(value - baseline):
+        gain = _gain(value, baseline, direction)
+        by = f"by {format_figure(abs(gain))} {'better' if gain > 0 else 'worse'} than" if gain else "equal to"
+        judgement.append(f"{by} the previous model")
+    return Measurement(
+        metric=name,
+        better={"higher": "higher is better", "lower": "lower is better", "nearer 1": "nearer 1 is better"}[direction]
+        if direction
+        else "",
+        value=value,
+        interval=summary.intervals.get(name),
+        constant=constant.value if constant else None,
+        baseline=baseline,
+        judgement="; ".join(judgement),
+    )
+
+
+def _gain(value: float, other: float, direction: Better) -> float:
+    """Return by how much a value is better than another; negative if it is worse."""
+    if direction == "nearer 1":
+        return abs(other - 1) - abs(value - 1)
+    return value - other if direction == "higher" else other - value
+
+
+def _compare_with_constant(value: float, constant: ConstantMetric, direction: Better) -> str:
+    low, high = constant.interval or (_gain(value, constant.value, direction),) * 2
+    if low > 0:
+        return "better than"
+    return "worse than" if high < 0 else "not certainly better than"
+
+
+def _list_reasons(run: dict[str, Any], summary: RunSummary) -> Iterator[Remark]:
+    judged = [check for check in summary.checks if check.judged]
+    failed = [check for check in judged if not check.passed]
+    if summary.verdict == BLESSED and not failed:
+        unjudged = len(summary.checks) - len(judged)
+        left = f"; {unjudged:,} could not be judged" if unjudged else ""
+        yield Remark("pass", f"The model meets all {len(judged):,} bounds of the config that could be judged{left}.")
+    if summary.forced:
+        yield Remark("warning", f"The model was blessed by force: {summary.forced}; {len(failed):,} bounds failed.")
+    yield from (Remark("fail", str(check)) for check in failed[:_CHECKS])
+    if len(failed) > _CHECKS:
+        yield Remark("fail", f"{len(failed) - _CHECKS:,} more bounds, see the evaluation")
+    if summary.serving and not summary.serving.passed:
+        yield Remark("rejected", str(summary.serving))
+    if run["error"]:
+        yield Remark("failed", str(run["error"]))
+    if summary.verdict == NOT_EVALUATED and not run["error"]:
+        yield Remark("not evaluated", "The run did not evaluate a model.")
+
+
+def _list_findings(summary: RunSummary) -> list[str]:
+    return [
+        finding for name, result in summary.results.items() for finding in NODES_WITH_RESULT[name].list_findings(result)
+    ]
+
+
+def _list_important_columns(content: Content) -> list[tuple[str, float]]:
+    overall = content.importance.slices[0].columns if content.importance else ()
+    return [(column.column, column.share.value) for column in overall if column.share and column.share.value > 0][:_TOP]
+
+
+def _list_worse_slices(summary: RunSummary) -> Iterator[Remark]:
+    """Return the slices whose interval lies on the worse side of the whole split's value, the worst first."""
+    name = next((name for name in _choose_metrics(summary) if _find_direction(name)), None)
+    direction = _find_direction(name) if name else None
+    if name is None or direction is None:
+        return
+    overall = summary.metrics[name]
+
+    def is_clearly_worse(part: SliceMetrics) -> bool:
+        ends: Sequence[float] = part.intervals.get(name, ())
+        return bool(ends) and all(_gain(end, overall, direction) < 0 for end in ends)
+
+    worse = sorted(filter(is_clearly_worse, summary.slices), key=lambda part: -part.rows)
+    worse.sort(key=lambda part: _gain(part.metrics[name], overall, direction))
+    for part in worse[:_WORST]:
+        yield Remark(
+            "warning",
+            f"{format_slice_name(part.slice)} ({part.rows:,} rows): {name} {format_figure(part.metrics[name])}, "
+            f"overall {format_figure(overall)}",
+        )
+    if len(worse) > _WORST:
+        yield Remark("warning", f"{len(worse) - _WORST:,} more slices are clearly worse than the whole")
+    if summary.slices and not worse:
+        yield Remark("pass", f"No slice has a clearly worse {name} than the whole.")
+
+
+def _list_missed_classes(charts: EvaluationCharts | None) -> Iterator[Remark]:
+    """Return the classes of which the model recognizes no row."""
+    for matrix in charts.matrices[:1] if charts else ():
+        missed = [
+            f"{name} ({format_figure(sum(count for count, _ in row))} rows)"
+            for name, row, recall in zip(matrix.classes, matrix.rows, matrix.recall, strict=False)
+            if recall == 0
+        ]
+        if missed:
+            left = f" and {len(missed) - _TOP:,} more" if len(missed) > _TOP else ""
+            yield Remark("warning", f"The model never recognizes {', '.join(missed[:_TOP])}{left}: recall 0 %")
+
+
+def _list_changes(content: Content) -> Iterator[str]:
+    if content.trained_before is None:
+        return
+    before = content.trained_before
+    pairs = list((before.config or {}).items())
+    yield from (
+        f"{name}: {old or 'not set'} \N{RIGHTWARDS ARROW} {new or 'not set'}" for name, (old, new) in pairs[:_CHANGES]
+    )
+    if len(pairs) > _CHANGES:
+        yield f"{len(pairs) - _CHANGES:,} more settings of the config"
+    changed = [change for change in content.before.changes if change.changed] if content.before else []
+    if changed:
+        texts = [
+            change.name if change.distance is None else f"{change.name} (distance {change.distance:.3f})"
+            for change in changed[:_TOP]
+        ]
+        left = f" and {len(changed) - _TOP:,} more" if len(changed) > _TOP else ""
+        yield f"columns of the data: {', '.join(texts)}{left}"
+    metrics = content.summary.metrics
+    for name in _choose_metrics(content.summary):
+        if name in before.metrics and before.metrics[name] != metrics[name]:
+            yield f"{name}: {format_figure(before.metrics[name])} \N{RIGHTWARDS ARROW} {format_figure(metrics[name])}"
