@@ -6,7 +6,7 @@ import codecs
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from components.base.errors import InputError
 from components.base.names import column_name
@@ -32,10 +32,12 @@ class Header:
     Attributes:
       names: Names of the columns, in the form of `components.base.names.column_name`.
       lines: Number of lines of text in the header; 0 in a file without header.
+      texts: The names as the file has them; empty in a file without header.
     """
 
     names: list[str]
     lines: int
+    texts: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_header(path: str, config: CsvConfig) -> Header:
@@ -66,7 +68,7 @@ def read_header(path: str, config: CsvConfig) -> Header:
     if len(head) < size and not below.strip("\r\n"):
         raise _no_rows(path, "there is nothing below its header")
     _check_delimiter(path, first, config)
-    return Header(column_names(path, first), lines)
+    return Header(column_names(path, first), lines, tuple(first))
 
 
 def column_names(path: str, headers: list[str]) -> list[str]:

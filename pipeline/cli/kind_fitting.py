@@ -73,7 +73,11 @@ def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
         for part, scores in candidate.scores.items()
     ]
     failures = tuple((kind, candidate.why) for kind, candidate in results.items() if candidate.why)
-    return Fitting(_choose_kind(draft, fits, failures), tuple(kind_choice.simplest_first(fits)), failures)
+    chosen = _choose_kind(draft, fits, failures)
+    if fits:
+        best = min(fits, key=lambda candidate: candidate.loss)
+        chosen = chosen.with_bounds(best.metrics, best.loss)
+    return Fitting(chosen, tuple(kind_choice.simplest_first(fits)), failures)
 
 
 def make_tables(fitting: Fitting) -> Iterator[Table]:

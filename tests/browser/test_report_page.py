@@ -79,10 +79,12 @@ def test_tab_reaches_every_link(report_tab: Any):
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
-        (400, "light"),
-        (1400, "dark"),
-        pytest.param(400, "dark", marks=pytest.mark.slow),
-        pytest.param(1400, "light", marks=pytest.mark.slow),
+        (390, "light"),
+        (1280, "dark"),
+        *(
+            pytest.param(width, scheme, marks=pytest.mark.slow)
+            for width, scheme in ((390, "dark"), (768, "light"), (768, "dark"), (1280, "light"))
+        ),
     ],
 )
 def test_axe_finds_nothing(report_tab: Any, width: int, scheme: str):

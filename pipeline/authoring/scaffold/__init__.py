@@ -13,7 +13,13 @@ from components.base.limits import MOST_FEATURE_COLUMNS
 from components.data.date_texts import Order
 from components.features.leakage import Leak
 from components.models.config import HISTORY_KINDS, Kind
-from pipeline.authoring.scaffold.defaults import TrainingDefaults, sections, training_defaults, training_rows
+from pipeline.authoring.scaffold.defaults import (
+    TrainingDefaults,
+    choose_thresholds,
+    sections,
+    training_defaults,
+    training_rows,
+)
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
 from pipeline.authoring.scaffold.histories import with_histories
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
@@ -77,6 +83,11 @@ class Draft:
             figures=tuple(figures),
         )
         return replace(self, defaults=defaults)
+
+    def with_bounds(self, metrics: Mapping[str, float], loss: float) -> Draft:
+        """Return the draft with thresholds from a fitted candidate; see `defaults.choose_thresholds`."""
+        thresholds, why = choose_thresholds(self.task, metrics, loss)
+        return replace(self, defaults=replace(self.defaults, thresholds=thresholds, why_thresholds=why))
 
     def config(self, schema: str) -> str:
         """Return the config as YAML with comments.

@@ -59,7 +59,7 @@ class TrainingDefaults:
       slices: Columns for `evaluation.slices`.
       why_model: Reason for the kind of model.
       why_training: Reason for the number of steps.
-      why_thresholds: Metric of a constant prediction, for comparison.
+      why_thresholds: What the thresholds lie between.
       figures: Comparison of the fitted kinds, one line per kind.
       many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
     """
@@ -91,7 +91,7 @@ def training_defaults(
     rows = training_rows(table.rows)
     kind, why_model = _kind(rows, many_ids, any(column.is_history for column in features.values()))
     model, training, why_training = sections(kind, rows, many_ids)
-    thresholds, why = _thresholds(task)
+    thresholds, why = choose_thresholds(task)
     sliced = [name for name in features if _is_sliced(table, name)]
     return TrainingDefaults(
         split=_SPLIT,
@@ -175,21 +175,37 @@ def _kind(rows: int, many_ids: bool, has_history: bool) -> tuple[Kind, str]:
     return "tabm", "an ensemble of networks that share most weights; so many rows are too many for trees"
 
 
-def _thresholds(task: LearningTask) -> tuple[dict[str, dict[str, float]], str]:
-    """Return thresholds that a constant prediction fails, and a comment that explains them."""
+def choose_thresholds(
+    task: LearningTask, metrics: Mapping[str, float] | None = None, loss: float = np.nan
+) -> tuple[dict[str, dict[str, float]], str]:
+    """Return thresholds that a constant prediction fails, and a comment that explains them.
+
+    Args:
+      task: Label and learning task.
+      metrics: Metrics of the best fitted candidate on rows that it was not trained on. None if none was fitted.
+      loss: Its mean loss; in a regression the squared error in units of the label's variance.
+
+    Returns:
+      Thresholds halfway between the constant prediction and the candidate, or, without a candidate that is better than
+      the constant, just above the constant.
+    """
+    metrics = metrics or {}
+    if task.task == "regression":
+        variance = float(task.values[np.isfinite(task.values)].var())
+        why, most = f"always predicting the mean has {variance:.4g}", variance
+        if loss < 1:
+            most = variance * (1 + loss) / 2
+            why = f"halfway between {variance:.4g} of the mean and {variance * loss:.4g} of the fitted model"
+        return {"mean_squared_error": {"max": float(f"{most:.3g}"), "worse_by_fraction": 0.02}}, why
     if task.task == "binary":
-        return {"auc": {"min": 0.55, "worse_by": 0.01}}, "chance has 0.5"
-    if task.task == "multiclass":
-        share = max(task.classes.values()) / sum(task.classes.values())
-        comment = f"always predicting the most frequent class is correct in {share:.1%}"
-        return {"accuracy": {"min": _floor(share), "worse_by": 0.01}}, comment
-    variance = float(task.values[np.isfinite(task.values)].var())
-    comment = f"always predicting the mean has {variance:.4g}"
-    return {"mean_squared_error": {"max": float(f"{variance:.3g}"), "worse_by_fraction": 0.02}}, comment
-
-
-def _floor(share: float) -> float:
-    return float(np.floor(share * 100) / 100)
+        name, constant, least, why = "auc", 0.5, 0.55, "chance has 0.5"
+    else:
+        constant = least = max(task.classes.values()) / sum(task.classes.values())
+        name, why = "accuracy", f"always predicting the most frequent class is correct in {constant:.1%}"
+    if (fitted := metrics.get(name, 0.0)) > constant:
+        least = (constant + fitted) / 2
+        why = f"{why}; halfway to {fitted:.4g} of the fitted model"
+    return {name: {"min": float(np.floor(round(least * 100, 6)) / 100), "worse_by": 0.01}}, why
 
 
 def _is_sliced(table: Table, name: str) -> bool:

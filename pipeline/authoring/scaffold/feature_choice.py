@@ -53,6 +53,8 @@ _EPOCH = (946_684_800, 4_102_444_800)
 _NAMED_EPOCH = (-2_208_988_800, 31_536_000)
 """Bounds for a column whose name says that it contains times: 1900 for the first time, and 1971 for the median, in
 seconds since 1970. Smaller numbers may be durations, or dates such as 20241231."""
+_WORDS_OF_TEXTS = 10_000
+"""Size of a vocabulary of words and pairs of words."""
 _WEAK = 0.75
 """AUC below which a column of the label's expression may be a feature, because it hardly predicts the label alone."""
 
@@ -241,7 +243,10 @@ def _text(
         return ExcludedColumn("; ".join((f"{in_rows}: {reason}", *hints)))
     mostly_unique = distinct > 0.5 * len(present)
     if unique or (words >= _SENTENCE and (mostly_unique or distinct > _MANY_TEXTS)):
-        return FeatureChoice(("text",), ", ".join([*notes, f"{words:.0f} words at the median"]), 10_000)
+        notes.append(f"{words:.0f} words at the median")
+        notes += ["nearly all different: check that its words mean something"] * unique
+        # Hashed, the pairs of words of many texts would share IDs.
+        return FeatureChoice(({"text": {"vocabulary": _WORDS_OF_TEXTS}},), ", ".join(notes), _WORDS_OF_TEXTS)
     if mostly_unique and len(present) >= 20 and (form or _ID_NAME.search(name) or holds_proper_names(name)):
         return ExcludedColumn(f"{in_rows}: {'names' if holds_proper_names(name) else 'an identifier'}")
     return vocabulary(distinct, notes)

@@ -10,13 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from components.base.errors import InputError
+from components.base.names import column_name
 from components.data.decimals import decimal_numbers
 from components.ingest import input_files, readers
 from components.ingest.blocks import Block, RowLog
 from components.ingest.column_types import ColumnConverter, InvalidValue, Kind
 from components.ingest.config import CsvConfig, DataConfig, NumberForm
+from components.ingest.csv_header import read_header
 from components.ingest.number_texts import find_form, number_pattern, plain_numbers, with_point
 from pipeline.authoring.scaffold.text_format import TextFormat, decimal_sign, detect
 
@@ -24,6 +27,8 @@ _SAMPLE_ROWS = 200_000
 """Maximum number of rows in the sample. A sample of a larger table contains between half of it and all of it."""
 _ALLOWED_UNDECODABLE = 0.001
 """Maximum share of rows that cannot be decoded in the derived encoding. With more, the user has to name it."""
+_RENAMED_SHOWN = 5
+"""Maximum number of renamed columns in the note on them."""
 _NULL_TEXTS = ("?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 """Texts that mean a missing value in any column."""
 _NULL_IN_NUMBERS = ("-", "--", ".", "None", "none", "unknown", "Unknown", "missing")
@@ -83,7 +88,8 @@ def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
         return _read_text(config, files, text_format or TextFormat())
     batch, rows, bad = _sample(config.model_copy(update={"format": format_}), files)
     columns, invalid = _convert_types(batch, None)
-    return Table(columns, rows, bad + _extrapolate(len(invalid), batch, rows), None, len(files), format_)
+    notes = tuple(_describe_renamed(pq.read_schema(files[0]).names))
+    return Table(columns, rows, bad + _extrapolate(len(invalid), batch, rows), None, len(files), format_, notes)
 
 
 def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> Table:
@@ -109,6 +115,7 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     batch = pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    notes += _describe_renamed(read_header(files[0], style).texts)
     columns, invalid = _convert_types(batch, style)
     if given.encoding is None and len(invalid) > _ALLOWED_UNDECODABLE * batch.num_rows:
         raise InputError(
@@ -119,6 +126,13 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
         )
     bad += _extrapolate(len(invalid), batch, rows)
     return Table(columns, rows, bad, style, len(files), "csv", tuple(notes), hints)
+
+
+def _describe_renamed(headers: Iterable[str]) -> list[str]:
+    """Return a note on the columns whose names in the config differ from the headers of the file, if there are any."""
+    renamed = [f"{header!r} is {name}" for header in headers if (name := column_name(header)) != header]
+    more = f", and {len(renamed) - _RENAMED_SHOWN:,} more" if len(renamed) > _RENAMED_SHOWN else ""
+    return [f"renamed: {', '.join(renamed[:_RENAMED_SHOWN])}{more}"] if renamed else []
 
 
 def _are_plain(texts: pa.Array) -> bool:

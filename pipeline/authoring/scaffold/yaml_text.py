@@ -53,7 +53,7 @@ def document(
             *_training(defaults),
             "evaluation:",
             *([f"  slices: {_flow(defaults.slices)}"] if defaults.slices else []),
-            f"  thresholds: # {defaults.why_thresholds}; raise this to what you need once you know what is possible",
+            f"  thresholds: # {defaults.why_thresholds}; raise it to what you need",
             *(f"    {name}: {_flow(bounds)}" for name, bounds in defaults.thresholds.items()),
             "",
         ]

@@ -176,8 +176,8 @@ def _list_reasons(run: dict[str, Any], summary: RunSummary) -> Iterator[Remark]:
     failed = [check for check in judged if not check.passed]
     if summary.verdict == BLESSED and not failed:
         unjudged = len(summary.checks) - len(judged)
-        left = f"; {unjudged:,} could not be judged" if unjudged else ""
-        yield Remark("pass", f"The model meets all {len(judged):,} bounds of the config that could be judged{left}.")
+        left = f"; {unjudged:,} more could not be judged" if unjudged else ""
+        yield Remark("pass", f"The model meets all {len(judged):,} bounds that were judged{left}.")
     if summary.forced:
         yield Remark("warning", f"The model was blessed by force: {summary.forced}; {len(failed):,} bounds failed.")
     yield from (Remark("fail", str(check)) for check in failed[:_CHECKS])

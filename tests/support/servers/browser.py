@@ -11,7 +11,7 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api", reason="no driver for a browser: playwright is not installed")
 axe = pytest.importorskip("axe_core_python.sync_playwright", reason="no axe: axe-core-python is not installed")
 
-WIDTHS = (400, 900, 1400)
+WIDTHS = (390, 768, 1280)
 """Of a phone, a tablet, and a screen on a desk."""
 
 needs_browser = pytest.mark.needs("chromium")

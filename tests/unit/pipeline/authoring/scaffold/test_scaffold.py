@@ -374,3 +374,49 @@ def test_remedies_that_refer_to_config_fields_are_left_out(tmp_path: Path) -> No
     with pytest.raises(InputError, match="the column a is nested") as refused:
         draft([str(path)], "y")
     assert refused.value.remedy == "flatten it"
+
+
+@pytest.mark.parametrize("name", ["renamed", "lists"], ids=["csv", "parquet"])
+def test_renamed_columns_are_named(name: str, tmp_path: Path) -> None:
+    values = np.random.default_rng(3).normal(size=(60, 8))
+    rows = {f"mean radius {number}": values[:, number].tolist() for number in range(7)}
+    rows |= {"plain": values[:, 7].tolist(), "label": [number % 2 for number in range(60)]}
+    drafted = draft([write_rows(name, rows, tmp_path)], "label")
+    [note] = [note for note in drafted.table.format_notes if note.startswith("renamed")]
+    assert note.startswith("renamed: 'mean radius 0' is mean_radius_0, 'mean radius 1' is mean_radius_1, ")
+    assert note.endswith("'mean radius 4' is mean_radius_4, and 2 more")
+    assert "mean_radius_6" in drafted.features
+
+
+@pytest.mark.parametrize(
+    ("label", "metrics", "loss", "expected", "why"),
+    [
+        ("flag", {"auc": 0.9994}, 0.1, {"auc": {"min": 0.74, "worse_by": 0.01}}, "halfway to 0.9994"),
+        ("flag", {"auc": 0.45}, 0.7, {"auc": {"min": 0.55, "worse_by": 0.01}}, "chance has 0.5"),
+        ("kind", {"accuracy": 0.9}, 0.1, {"accuracy": {"min": 0.7, "worse_by": 0.01}}, "halfway to 0.9 of"),
+        ("size", {}, 0.25, {"mean_squared_error": {"max": 62.5, "worse_by_fraction": 0.02}}, "halfway between 100 of"),
+        ("size", {}, 1.5, {"mean_squared_error": {"max": 100, "worse_by_fraction": 0.02}}, "has 100"),
+    ],
+)
+def test_thresholds_are_halfway_between_the_constant_and_the_fitted_model(
+    label: str,
+    metrics: dict[str, float],
+    loss: float,
+    expected: dict[str, Any],
+    why: str,
+    tmp_path: Path,
+) -> None:
+    # The most frequent of three kinds has half of the rows; the sizes have the variance 100.
+    rows = {
+        "x": np.random.default_rng(4).normal(size=400).tolist(),
+        "flag": ["yes", "no"] * 200,
+        "kind": ["a", "b", "a", "c"] * 100,
+        "size": [10.25 + number % 97 * 1e-9 if number % 2 else -9.75 for number in range(400)],
+    }
+    task: Task | None = "regression" if label == "size" else None
+    drafted = draft([write_rows("bounds", rows, tmp_path)], label, task).with_bounds(metrics, loss)
+    file = tmp_path / "bounds.yaml"
+    file.write_text(drafted.config("schema.pbtxt"))
+    assert drafted.defaults.thresholds == expected
+    assert why in drafted.defaults.why_thresholds
+    assert set(load(str(file)).config.evaluation.thresholds) == set(expected)

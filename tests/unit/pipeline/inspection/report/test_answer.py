@@ -66,7 +66,7 @@ def make_check(passed: bool, judged: bool = True, metric: str = "auc") -> Check:
 def test_reasons_name_what_decided():
     blessed = answer(verdict="blessed", checks=(make_check(True), make_check(True, judged=False)))
     assert [reason.state for reason in blessed.reasons] == ["pass"]
-    assert "meets all 1 bounds of the config that could be judged; 1 could not be judged" in blessed.reasons[0].text
+    assert "meets all 1 bounds that were judged; 1 more could not be judged" in blessed.reasons[0].text
     rejected = answer(verdict="not blessed", checks=tuple(make_check(False) for _ in range(6)))
     assert [reason.state for reason in rejected.reasons] == ["fail"] * 5
     assert rejected.reasons[-1].text == "2 more bounds, see the evaluation"
