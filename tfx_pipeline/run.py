@@ -133,8 +133,8 @@ class Run:
     def explain(self, rows: pd.DataFrame | pa.Table) -> pd.DataFrame:
         """Compute the contribution of each column to the predictions of rows.
 
-        Contributions are Shapley values against a row of typical values. Those of a row add up to the difference
-        between its prediction and that of the typical row.
+        Contributions are Shapley values against 100 training rows. Those of a row add up to the difference between its
+        prediction and the mean prediction of the training rows.
 
         Args:
           rows: The columns of the training data; a few rows, because each takes up to 16,384 predictions.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.inspection.row_explanation import RowExplanation
 
 _MAX_BYTES = 100_000_000
+_TRAINING_ROWS = 100
+"""Number of training rows to compare a row with."""
 HELP = (
     "Print the importance of a model's columns, by slice; or, with --row or --rows, the contribution of each column to "
     "a prediction."
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slice", metavar="SLICE", default=OVERALL, help="importance in it, as 'plan = basic'")
     parser.add_argument("--row", metavar="JSON", action="append", default=[], help="a row: column → value; repeatable")
     parser.add_argument("--rows", metavar="FILE", type=Path, help="a file with such a row on each line")
-    parser.add_argument("--baseline", metavar="JSON", help="the row to compare with (default: typical values)")
+    parser.add_argument("--baseline", metavar="JSON", help="a row to compare with (default: the mean of training rows)")
     parser.add_argument(
         "--prediction", metavar="NAME", help="the output to explain, such as probability_click of several labels"
     )
@@ -60,18 +62,25 @@ def run(options: argparse.Namespace) -> int:
     models = opened.store.artifacts(selected.name, "Model")
     if not models:
         raise InputError(f"run {selected.name} did not produce a model", "name a run that has trained a model")
-    typical = importance.typical if importance else {}
-    (baseline,) = parse_rows([options.baseline]) if options.baseline else [typical]
     with suppress_native_stderr():
         from pipeline.inspection.row_explanation import RawModel
+        from pipeline.inspection.training_rows import sample_training_rows
 
         model = RawModel(f"{models[-1].uri}/Format-Serving")
-        explanations = [model.explain(row, baseline, options.prediction) for row in rows]
+        if options.baseline:
+            baselines, reference = parse_rows([options.baseline]), "the given baseline"
+        elif baselines := sample_training_rows(opened.store, selected.name, model.columns, _TRAINING_ROWS):
+            reference = f"the mean of {len(baselines):,} training rows"
+        else:
+            # The artifact with the rows was deleted, or the pipeline has no split with this name.
+            baselines, reference = [dict(importance.typical) if importance else {}], "typical values"
+        explanations = [model.explain(row, baselines, options.prediction) for row in rows]
     if options.json:
-        print_json({"run": selected.name, "rows": [asdict(explanation) for explanation in explanations]})
+        described = [asdict(explanation) for explanation in explanations]
+        print_json({"run": selected.name, "reference": reference, "rows": described})
         return 0
     for explanation in explanations:
-        _show_row(explanation)
+        _show_row(explanation, reference)
     return 0
 
 
@@ -134,13 +143,13 @@ def _format_estimate(estimate: Estimate | None) -> str:
     return f"{estimate.value:.4f}{ends}"
 
 
-def _show_row(explanation: RowExplanation) -> None:
+def _show_row(explanation: RowExplanation, reference: str) -> None:
     rows = make_table("column", "value", "baseline", "contribution")
     for column in explanation.columns:
         error = f" ± {column.error:.2g}" if column.error else ""
         values = _format_value(column.value), _format_value(column.baseline)
         rows.add_row(plain(column.column), *values, f"{column.contribution:+.6f}{error}")
-    predictions = f"{explanation.baseline:.6g} for the baseline, {explanation.prediction:.6g} for the row"
+    predictions = f"{explanation.baseline:.6g} for {reference}, {explanation.prediction:.6g} for the row"
     show(f"{plain(explanation.output)}: {predictions}", rows)
 
 

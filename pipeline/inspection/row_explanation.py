@@ -1,8 +1,9 @@
 """Explains a single prediction by the contributions of its columns, which are Shapley values.
 
-The prediction for a row is compared with the prediction for a baseline row. To turn the baseline row into the row, its
-values are replaced one after the other. The contribution of a column is the change of the prediction when its value is
-replaced, averaged over all orders of the columns. The contributions add up to the difference between the predictions.
+The prediction for a row is compared with the mean prediction for baseline rows. To turn a baseline row into the row,
+its values are replaced one after the other. The contribution of a column is the change of the prediction when its value
+is replaced, averaged over all orders of the columns and over the baseline rows. The contributions add up to the
+difference between the predictions.
 
 Shapley values are used instead of integrated gradients (M. Sundararajan, A. Taly and Q. Yan, Axiomatic attribution for
 deep networks, 2017), because texts and the step functions of forests do not have gradients. The two are related:
@@ -11,12 +12,15 @@ baseline's value. Its integrated gradients from t = 0 to t = 1 are the Shapley v
 of games, Management Science 18, 1972).
 
 Sources: L. S. Shapley, A value for n-person games, 1953. E. Štrumbelj and I. Kononenko, Explaining prediction models
-and individual predictions with feature contributions, Knowledge and Information Systems 41, 2014.
+and individual predictions with feature contributions, Knowledge and Information Systems 41, 2014. The mean over
+baseline rows: D. Janzing, L. Minorics and P. Blöbaum, Feature relevance quantification in explainable AI: a causal
+problem, 2020.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -35,7 +39,8 @@ Value: TypeAlias = "_Single | tuple[_Single, ...]"
 _MOST_PREDICTIONS = 1 << 14
 """Approximate number of predictions to explain a row.
 
-With up to 14 columns this is enough for all subsets of columns. With more columns, random orders are sampled instead.
+Up to 14 columns and one baseline row, or 7 columns and 100 rows, this is enough for all subsets of columns. Otherwise
+random orders are sampled.
 """
 _FEWEST_PAIRS = 10
 """Minimum number of random orders; each is evaluated together with its reversal."""
@@ -55,7 +60,8 @@ class Contribution:
     Attributes:
       column: Name of the column.
       value: Value in the row. None if it is missing.
-      baseline: Value in the baseline row. None if it is missing.
+      baseline: Value in the baseline row; of several rows the mean of the numbers, or the most frequent value. None if
+        it is missing.
       contribution: Contribution to the prediction, in the prediction's unit.
       error: Standard error of the contribution. 0 if it was computed exactly.
     """
@@ -74,13 +80,15 @@ class RowExplanation:
     Attributes:
       output: Name of the model's output. With several classes, followed by the most probable class of the row.
       prediction: Prediction for the row.
-      baseline: Prediction for the baseline row.
+      baseline: Prediction for the baseline row, or the mean of several.
+      baseline_rows: Number of baseline rows.
       columns: Contributions of all columns, the largest first.
     """
 
     output: str
     prediction: float
     baseline: float
+    baseline_rows: int
     columns: tuple[Contribution, ...]
 
 
@@ -116,44 +124,64 @@ class RawModel:
         self._kinds = {name: spec.dtype.name for name, spec in self._specs.items()}
         self._histories = {name for name, spec in self._specs.items() if spec.shape.rank == 2}
 
-    def explain(self, row: Mapping[str, Any], baseline: Mapping[str, Any], output: str | None = None) -> RowExplanation:
+    @property
+    def columns(self) -> dict[str, bool]:
+        """Name of a column that the model reads → whether it is a history, whose value is a list."""
+        return {name: name in self._histories for name in self._specs}
+
+    def explain(
+        self, row: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]], output: str | None = None
+    ) -> RowExplanation:
         """Explain the prediction for a row.
 
         Args:
           row: Values by column. A column is missing if its value is None or if the mapping lacks it.
-          baseline: Values of the row to compare with, in the same form.
+          baselines: Values of the rows to compare with, one or more, in the same form.
           output: Name of the output to explain. If None, the model's prediction; with several labels, the prediction
             of the first label in alphabetical order.
 
         Raises:
           InputError: A column or the output does not exist in the model, or a value has the wrong type.
         """
-        values, baseline_values = self._parse_row(row), self._parse_row(baseline)
-        differing = [name for name in self._specs if values[name] != baseline_values[name]]
-        pairs = {name: self._encode_pair(name, values[name], baseline_values[name]) for name in self._specs}
-        outputs = self._predict({name: pair[:1] for name, pair in pairs.items()})
+        values, baseline_rows = self._parse_row(row), [self._parse_row(baseline) for baseline in baselines]
+        differing = [name for name in self._specs if any(values[name] != baseline[name] for baseline in baseline_rows)]
+        encoded = {
+            name: self._encode_values(name, [values[name], *(row[name] for row in baseline_rows)])
+            for name in self._specs
+        }
+        outputs = self._predict({name: cells[:1] for name, cells in encoded.items()})
         output = _choose_output(output, sorted(outputs))
         # With several classes, explain the probability of the class that is most probable for the row.
         class_index = int(outputs[output].argmax())
         class_name = f" of {outputs[_CLASSES][0, class_index].decode(errors='replace')}" if _CLASSES in outputs else ""
 
-        def predict(masks: Masks) -> Floats:
-            # Only columns that differ are varied. For the others, index 1 of the pair equals index 0.
-            columns = {name: pair[np.ones(len(masks), int)] for name, pair in pairs.items()}
-            for number, name in enumerate(differing):
-                columns[name] = pairs[name][np.where(masks[:, number], 0, 1)]
+        def predict(masks: Masks, number: int) -> Floats:
+            chosen = {name: np.where(masks[:, place], 0, number + 1) for place, name in enumerate(differing)}
+            same = np.zeros(len(masks), int)
+            columns = {name: cells[chosen.get(name, same)] for name, cells in encoded.items()}
             predictions: Floats = self._predict(columns)[output].reshape(len(masks), -1)[:, class_index]
             return predictions.astype(np.float64)
 
-        baseline_prediction, prediction = predict(np.repeat([[False], [True]], len(differing), axis=1)).tolist()
-        contributions, errors = (array.tolist() for array in shapley_values(predict, len(differing)))
+        none, every = np.repeat([[False], [True]], len(differing), axis=1)
+        baseline_predictions = [predict(none[np.newaxis], number)[0] for number in range(len(baseline_rows))]
+        contributions, errors = (
+            array.tolist() for array in shapley_values(predict, len(differing), len(baseline_rows))
+        )
         by_column = dict(zip(differing, zip(contributions, errors, strict=True), strict=True))
         columns = [
-            Contribution(name, values[name], baseline_values[name], *by_column.get(name, (0.0, 0.0)))
+            Contribution(
+                name, values[name], _summarize([row[name] for row in baseline_rows]), *by_column.get(name, (0.0, 0.0))
+            )
             for name in self._specs
         ]
         columns.sort(key=lambda column: -abs(column.contribution))
-        return RowExplanation(f"{output}{class_name}", prediction, baseline_prediction, tuple(columns))
+        return RowExplanation(
+            f"{output}{class_name}",
+            float(predict(every[np.newaxis], 0)[0]),
+            float(np.mean(baseline_predictions)),
+            len(baseline_rows),
+            tuple(columns),
+        )
 
     def _predict(self, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         import tensorflow as tf
@@ -192,19 +220,18 @@ class RawModel:
         expected = {"string": "a text", "float32": "a number", "int64": "a whole number"}[kind]
         raise InputError(f"row: expected {expected} or null in column {name}, received {value!r}", "correct the value")
 
-    def _encode_pair(self, name: str, value: Value, baseline: Value) -> npt.NDArray[Any]:
-        """Encode the values of the row and of the baseline row for the signature.
+    def _encode_values(self, name: str, values: Sequence[Value]) -> npt.NDArray[Any]:
+        """Encode values of a column for the signature.
 
         Args:
           name: Name of the column.
-          value: Value in the row.
-          baseline: Value in the baseline row.
+          values: Values of several rows.
 
         Returns:
-          The row's value and the baseline's value, [2]. For a history, their events, [2, events]; the shorter history
-          is padded with missing values.
+          The values, [rows]. For a history, their events, [rows, events]; shorter histories are padded with missing
+          values.
         """
-        histories = [item if isinstance(item, tuple) else (item,) for item in (value, baseline)]
+        histories = [value if isinstance(value, tuple) else (value,) for value in values]
         length = max(map(len, histories))
         padded = [(*events, *[None] * (length - len(events))) for events in histories]
         encoded = np.stack([np.stack([self._encode(name, event) for event in events]) for events in padded])
@@ -219,6 +246,16 @@ class RawModel:
         return np.int64(np.iinfo(np.int64).min if value is None else value)
 
 
+def _summarize(values: Sequence[Value]) -> Value:
+    """Return the mean of numbers, or the most frequent value; None if most values are missing."""
+    present = [value for value in values if value is not None]
+    if 2 * len(present) < len(values) or not present:
+        return None
+    if len(values) > 1 and all(isinstance(value, (int, float)) for value in present):
+        return float(np.mean(present))
+    return Counter(present).most_common(1)[0][0]
+
+
 def _choose_output(requested: str | None, outputs: Sequence[str]) -> str:
     """Return the requested output, or the default output if None was requested."""
     predictions = [name for kind in _OUTPUTS for name in outputs if name == kind or name.startswith(f"{kind}_")]
@@ -230,32 +267,40 @@ def _choose_output(requested: str | None, outputs: Sequence[str]) -> str:
     return requested or predictions[0]
 
 
-def shapley_values(predict: Callable[[Masks], Floats], columns: int) -> tuple[Floats, Floats]:
-    """Compute Shapley values, exactly for up to 14 columns, otherwise from random orders and their reversals.
+def shapley_values(predict: Callable[[Masks, int], Floats], columns: int, baselines: int = 1) -> tuple[Floats, Floats]:
+    """Compute Shapley values, exactly for few columns, otherwise from random orders and their reversals.
 
     Errors from interactions between two columns cancel between an order and its reversal (antithetic sampling). The
     estimated values add up to the difference between the predictions, as exact values do. Source: R. Mitchell, J.
     Cooper, E. Frank and G. Holmes, Sampling permutations for Shapley value estimation, 2022.
 
     Args:
-      predict: Function that returns predictions, float64 [n], for masks, bool [n, columns]. A mask is True where a
-        column has the row's value, and False where it has the baseline's value.
+      predict: Function that returns predictions, float64 [n], for masks, bool [n, columns], and the number of a
+        baseline row. A mask is True where a column has the row's value, and False where it has the baseline row's.
       columns: Number of columns.
+      baselines: Number of baseline rows, over which the values are averaged.
 
     Returns:
       The Shapley values and their standard errors, both float64 [columns].
     """
     if columns == 0:
         return np.empty(0), np.empty(0)
-    if 1 << columns <= _MOST_PREDICTIONS:
-        return _compute_exactly(predict, columns), np.zeros(columns)
+    if baselines << columns <= _MOST_PREDICTIONS:
+        values = [_compute_exactly(_select_baseline(predict, number), columns) for number in range(baselines)]
+        return np.mean(values, axis=0), np.zeros(columns)
     pairs = max(_FEWEST_PAIRS, _MOST_PREDICTIONS // (2 * (columns + 1)))
+    # Use each baseline row equally often, so that the values add up exactly.
+    pairs = baselines * max(1, pairs // baselines)
     random = np.random.default_rng(0)
     estimates = []
-    for _ in range(pairs):
-        order = random.permutation(columns)
-        estimates.append((_compute_changes(predict, order) + _compute_changes(predict, order[::-1])) / 2)
+    for pair in range(pairs):
+        order, of_baseline = random.permutation(columns), _select_baseline(predict, pair % baselines)
+        estimates.append((_compute_changes(of_baseline, order) + _compute_changes(of_baseline, order[::-1])) / 2)
     return np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(pairs)
+
+
+def _select_baseline(predict: Callable[[Masks, int], Floats], number: int) -> Callable[[Masks], Floats]:
+    return lambda masks: predict(masks, number)
 
 
 def _compute_exactly(predict: Callable[[Masks], Floats], columns: int) -> Floats:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.support.data.tolerances import rounding
@@ -46,16 +47,27 @@ def test_contributions_add_up_to_the_prediction(taxi: Runs, tmp_path: Path):
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     version = taxi.first.result["pushed_version"]
-    card, cash = explain(taxi, "--model", f"taxi@{version}", "--rows", str(file))["rows"]
+    explained = explain(taxi, "--model", f"taxi@{version}", "--rows", str(file))
+    assert explained["reference"] == "the mean of 100 training rows"
+    card, cash = explained["rows"]
     assert (card["output"], len(card["columns"])) == ("probability", 14)
     assert card["prediction"] > 0.2 > 0.05 > cash["prediction"]
     for entry in (card, cash):
         total = sum(column["contribution"] for column in entry["columns"])
         assert total == pytest.approx(entry["prediction"] - entry["baseline"], abs=1e-6)
     assert card["columns"][0]["column"] == "payment_type"
-    # The typical trip is paid in cash.
+    # Most trips are paid in cash. The others make it lower the probability.
     of_cash = next(column for column in cash["columns"] if column["column"] == "payment_type")
-    assert (of_cash["value"], of_cash["baseline"], of_cash["contribution"]) == ("Cash", "Cash", 0.0)
+    assert (of_cash["value"], of_cash["baseline"]) == ("Cash", "Cash")
+    assert of_cash["contribution"] < -0.1
+    assert {entry["baseline"] for entry in (card, cash)} == {card["baseline"]}
+    assert card["baseline"] == pytest.approx(mean_prediction_of_training_rows(taxi), abs=0.1)
+
+
+def mean_prediction_of_training_rows(taxi: Runs) -> float:
+    """Return the share of label 1 in the data, which a calibrated model predicts on average."""
+    trips = pd.read_csv("data/taxi/trips.csv")
+    return float((trips["tips"] > 0.2 * trips["fare"]).mean())
 
 
 def test_baseline_may_be_given(taxi: Runs):

@@ -95,7 +95,7 @@ def test_contributions_add_up_to_the_difference_of_predictions(run: Run) -> None
     probabilities = run.predict(rows)["probability"]
     assert list(contributions.index) == list(rows.index)
     differences = probabilities.to_numpy() - contributions.sum(axis=1).to_numpy()
-    # The prediction of the typical row is the same for all rows.
+    # The mean prediction of the training rows is the same for all rows.
     np.testing.assert_allclose(differences, differences[0], atol=1e-5)
 
 
