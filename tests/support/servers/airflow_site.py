@@ -174,9 +174,9 @@ class Airflow:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{account}@{location.host}:{location.port}/{location.name}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
             "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
-            # Forks of the scheduler, which has several threads, sometimes hang before the task's first heartbeat.
-            "AIRFLOW__SCHEDULER__MP_START_METHOD": "forkserver",
-            "AIRFLOW__CORE__MP_FORKSERVER_PRELOAD": "airflow.executors.local_executor",
+            # On a busy machine the first answers of the API server take longer than the default, 5 s. The task then
+            # counts as failed before it has started, and is tried again after the pause of the DAG, 5 min.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             **self.environment,
         }
 
