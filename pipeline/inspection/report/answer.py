@@ -114,7 +114,8 @@ def _describe_prediction(config: Any, columns: int) -> str:
         "regression": f"the number {names}",
         "retrieval": f"the items for which {names} is likely",
     }
-    return f"{tasks.get(str(data.get('task')), names)}, from data with {columns:,} columns"
+    source = f", from data with {columns:,} columns" if columns else ""
+    return f"{tasks.get(str(data.get('task')), names)}{source}"
 
 
 def _choose_metrics(summary: RunSummary) -> list[str]:
@@ -142,7 +143,7 @@ def _measure(summary: RunSummary, name: str) -> Measurement:
         judgement.append(f"{_compare_with_constant(value, constant, direction)} the best constant")
     if direction and baseline is not None and math.isfinite(value - baseline):
         gain = _gain(value, baseline, direction)
-        by = f"by {format_figure(abs(gain))} {'better' if gain > 0 else 'worse'} than" if gain else "equal to"
+        by = f"{abs(gain):.2g} {'better' if gain > 0 else 'worse'} than" if gain else "equal to"
         judgement.append(f"{by} the previous model")
     return Measurement(
         metric=name,

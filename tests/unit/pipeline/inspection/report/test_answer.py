@@ -38,11 +38,11 @@ def test_prediction_is_named_after_the_label(data: dict[str, Any], expected: str
 @pytest.mark.parametrize(
     ("name", "value", "constant", "baseline", "judgement"),
     [
-        ("auc", 0.75, ConstantMetric(0.5), 0.7, "better than the best constant; by 0.05000 better than the previous"),
+        ("auc", 0.75, ConstantMetric(0.5), 0.7, "better than the best constant; 0.05 better than the previous"),
         ("auc", 0.75, ConstantMetric(0.5, 0.25, (-0.1, 0.6)), None, "not certainly better than the best constant"),
-        ("mean_squared_error", 5.0, ConstantMetric(4.0), 4.5, "worse than the best constant; by 0.5000 worse than"),
+        ("mean_squared_error", 5.0, ConstantMetric(4.0), 4.5, "worse than the best constant; 0.5 worse than"),
         ("mean_squared_error", 3.0, ConstantMetric(4.0, 1.0, (0.5, 1.5)), 3.0, "better than the best constant; equal"),
-        ("calibration", 1.25, None, 0.5, "by 0.2500 better than the previous model"),
+        ("calibration", 1.25, None, 0.5, "0.25 better than the previous model"),
         ("buy/auc", 0.25, ConstantMetric(0.5), None, "worse than the best constant"),
         ("a metric of another Evaluator", 0.25, ConstantMetric(0.5), 0.5, ""),
     ],

@@ -82,9 +82,9 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "label_counts (2)",
         "steps 30",
         "train 0.1250",
-        "the probability that tip is true, from data with",
-        "auc higher is better 0.7500 0.6250 to 0.8750 better than the best constant; by 0.05000 better than the "
-        "previous model 0.5000 0.7000",
+        "the probability that tip is true.",
+        "auc higher is better 0.7500 0.6250 to 0.8750 better than the best constant; 0.05 better than the previous "
+        "model 0.5000 0.7000",
         "fail : auc where company = Blue: expected at least 0.6, received 0.5 (few rows)",
         "fare (100 %). Importance of all columns",
         "ROC: recall by false positive rate",
