@@ -9,7 +9,9 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +65,7 @@ class Airflow:
         return ended.stdout
 
     def start(self) -> None:
-        """Create the database and start all services."""
+        """Create the database and start all services; wait until the API server answers, which tasks need at once."""
         self.dags.mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -71,6 +73,7 @@ class Airflow:
         self.command("db", "migrate")
         for part in PARTS:
             self.start_part(part)
+        self._until(self._answers, "the API server does not answer")
 
     def start_part(self, part: str) -> None:
         """Start one of PARTS."""
@@ -140,6 +143,13 @@ class Airflow:
                 logs = "\n".join(path.read_text(errors="replace")[-3000:] for path in self.home.glob("*.log"))
                 raise AssertionError(f"{otherwise}; ended: {dead}\n{logs}")
             time.sleep(_TICK_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v2/version", timeout=_SECONDS):
+                return True
+        except urllib.error.URLError:
+            return False
 
     def _ask(self, question: str, *values: str) -> list[tuple[object, ...]]:
         location = self.database.location
