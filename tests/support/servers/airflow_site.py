@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -148,7 +147,7 @@ class Airflow:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v2/version", timeout=_SECONDS):
                 return True
-        except urllib.error.URLError:
+        except OSError:
             return False
 
     def _ask(self, question: str, *values: str) -> list[tuple[object, ...]]:
