@@ -292,11 +292,16 @@ def shapley_values(predict: Callable[[Masks, int], Floats], columns: int, baseli
     # Use each baseline row equally often, so that the values add up exactly.
     pairs = baselines * max(1, pairs // baselines)
     random = np.random.default_rng(0)
-    estimates = []
-    for pair in range(pairs):
-        order, of_baseline = random.permutation(columns), _select_baseline(predict, pair % baselines)
-        estimates.append((_compute_changes(of_baseline, order) + _compute_changes(of_baseline, order[::-1])) / 2)
-    return np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(pairs)
+    estimates = np.empty((pairs // baselines, baselines, columns))
+    for number in range(baselines):
+        of_baseline = _select_baseline(predict, number)
+        for estimate in estimates[:, number]:
+            order = random.permutation(columns)
+            estimate[:] = (_compute_changes(of_baseline, order) + _compute_changes(of_baseline, order[::-1])) / 2
+    # The baseline rows are given, so their differences are no error. With one order each, they cannot be told apart.
+    by_baseline = estimates if len(estimates) > 1 else estimates.reshape(pairs, 1, columns)
+    variances = by_baseline.var(axis=0, ddof=1).mean(axis=0)
+    return estimates.mean(axis=(0, 1)), np.sqrt(variances / pairs)
 
 
 def _select_baseline(predict: Callable[[Masks, int], Floats], number: int) -> Callable[[Masks], Floats]:

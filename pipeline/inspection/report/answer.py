@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _METRICS = 4
 _CHECKS = 4
 _TOP = 5
+_LEAST_SHARE = 0.005
+"""Share of the importance below which a column is not named; it would be shown as 0 %."""
 _WORST = 3
 _CHANGES = 8
 
@@ -200,7 +202,8 @@ def _list_findings(summary: RunSummary) -> list[str]:
 
 def _list_important_columns(content: Content) -> list[tuple[str, float]]:
     overall = content.importance.slices[0].columns if content.importance else ()
-    return [(column.column, column.share.value) for column in overall if column.share and column.share.value > 0][:_TOP]
+    shares = [(column.column, column.share.value) for column in overall if column.share]
+    return [(column, share) for column, share in shares if share >= _LEAST_SHARE][:_TOP]
 
 
 def _list_worse_slices(summary: RunSummary) -> Iterator[Remark]:
