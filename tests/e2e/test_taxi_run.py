@@ -149,7 +149,7 @@ def test_run_has_written_its_report_and_names_it(taxi: Runs):
     page = report.read_text()
     assert taxi.first.result["pushed_version"] in page
     # Everything that a run records is present, except entries that need an earlier run.
-    assert re.findall(r"Left out: ([^<]*)", page) == ["no earlier run of the pipeline has statistics to compare with."]
+    assert re.findall(r"Left out: ([^<]*)", page) == ["no earlier run of the pipeline has trained another model."]
 
 
 def test_resolved_config_is_recorded_with_the_run(taxi: Runs):

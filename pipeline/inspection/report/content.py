@@ -274,7 +274,7 @@ def _find_trained_before(store: Store, logs: Path, run: Run, outputs: _Outputs) 
         if any(model is None or other.id != model.id for other in store.artifacts(earlier.name, "Model")):
             metrics = comparison.read_summary(store, logs, earlier.name).metrics
             return TrainedBefore(earlier.name, comparison.compare_configs(store, earlier.name, run.name), metrics)
-    raise _AbsentError(f"none of the {_EARLIER_RUNS} runs of the pipeline before this one has trained another model")
+    raise _AbsentError("no earlier run of the pipeline has trained another model")
 
 
 def _compare_data(store: Store, earlier: str, run: Run, now: dict[str, dict[str, Column]]) -> DataChange:

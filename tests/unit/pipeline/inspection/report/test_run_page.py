@@ -97,7 +97,7 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "Blue 70.0 % 70.0 %",
         "missing 10.0 % / 10.0 %",
         "kind: wide_deep",
-        "before this one has trained another model",
+        "no earlier run of the pipeline has trained another model",
         "warning : leakage of refund: expected below 0.998, received 1",
         "best constant 0.5000",
         "nothing was pushed",
