@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -26,7 +27,7 @@ def main() -> None:
 
 
 def call_signatures(folder: str) -> dict[str, dict[str, Any]]:
-    """Call every signature with rows of zeros, or of empty tf.Examples.
+    """Call every signature with rows of zeros and empty texts, or of tf.Examples that contain them.
 
     Args:
       folder: Folder of the SavedModel.
@@ -35,15 +36,37 @@ def call_signatures(folder: str) -> dict[str, dict[str, Any]]:
       Signature → its outputs by name.
     """
     signatures = tf.saved_model.load(folder).signatures
-    return {name: function(**_make_inputs(function)) for name, function in signatures.items()}
-
-
-def _make_inputs(function: Any) -> dict[str, Any]:
-    specs = function.structured_input_signature[1]
+    columns = _get_specs(signatures["raw"]) if "raw" in signatures else {}
+    example = _make_example(columns)
     return {
-        name: tf.zeros([_ROWS if size is None else size for size in spec.shape], spec.dtype)
-        for name, spec in specs.items()
+        name: function(**{key: _make_input(key, spec, columns, example) for key, spec in _get_specs(function).items()})
+        for name, function in signatures.items()
     }
+
+
+def _get_specs(function: Any) -> dict[str, tf.TensorSpec]:
+    specs: dict[str, tf.TensorSpec] = function.structured_input_signature[1]
+    return specs
+
+
+def _make_example(columns: Mapping[str, tf.TensorSpec]) -> bytes:
+    example = tf.train.Example()
+    for name, spec in columns.items():
+        feature = example.features.feature[name]
+        if spec.dtype == tf.string:
+            feature.bytes_list.value.append(b"")
+        elif spec.dtype.is_integer:
+            feature.int64_list.value.append(0)
+        else:
+            feature.float_list.value.append(0.0)
+    serialized: bytes = example.SerializeToString()
+    return serialized
+
+
+def _make_input(name: str, spec: tf.TensorSpec, columns: Mapping[str, tf.TensorSpec], example: bytes) -> tf.Tensor:
+    if name not in columns and spec.dtype == tf.string and spec.shape.rank == 1:
+        return tf.constant([example] * _ROWS)
+    return tf.zeros([_ROWS if size is None else size for size in spec.shape], spec.dtype)
 
 
 if __name__ == "__main__":

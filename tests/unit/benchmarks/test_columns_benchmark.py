@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from benchmarks import columns, columns_program, columns_tables, measure
+from benchmarks import columns, columns_model, columns_program, columns_tables, measure
 from benchmarks.measure import Measurement
 
 NODES = {"ExampleGen": (1.0, 300.0), "Trainer": (9.0, 700.0)}
@@ -119,3 +119,29 @@ def test_floor_saves_the_network_that_it_trained(
     answers = model.signatures["raw"](**inputs)
     # The SavedModel may add float32 numbers in another order.
     np.testing.assert_allclose(answers["probability"], predicted[0], atol=1e-5)
+
+
+def test_model_is_called_with_examples_that_have_all_its_columns(tmp_path: Path):
+    class Sum(tf.Module):  # type: ignore[misc]
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None], dtype, name) for dtype, name in ((tf.float32, "x"), (tf.string, "t"))
+            ]
+        )
+        def raw(self, x: Any, t: Any) -> Any:
+            return {"prediction": x + tf.cast(tf.strings.length(t), tf.float32) + 1}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
+        def serving_default(self, examples: Any) -> Any:
+            # Both columns are required.
+            features = {"x": tf.io.FixedLenFeature([], tf.float32), "t": tf.io.FixedLenFeature([], tf.string)}
+            return self.raw(**tf.io.parse_example(examples, features))
+
+    module = Sum()
+    signatures = {"raw": module.raw, "serving_default": module.serving_default}
+    tf.saved_model.save(module, str(tmp_path), signatures=signatures)
+    outputs = columns_model.call_signatures(str(tmp_path))
+    assert {name: output["prediction"].numpy().tolist() for name, output in outputs.items()} == {
+        "raw": [1.0, 1.0],
+        "serving_default": [1.0, 1.0],
+    }
