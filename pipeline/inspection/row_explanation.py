@@ -298,7 +298,8 @@ def shapley_values(predict: Callable[[Masks, int], Floats], columns: int, baseli
         for estimate in estimates[:, number]:
             order = random.permutation(columns)
             estimate[:] = (_compute_changes(of_baseline, order) + _compute_changes(of_baseline, order[::-1])) / 2
-    # The baseline rows are given, so their differences are no error. With one order each, they cannot be told apart.
+    # The baseline rows are given, so their differences do not count as errors. With one order per row, the two cannot
+    # be distinguished.
     by_baseline = estimates if len(estimates) > 1 else estimates.reshape(pairs, 1, columns)
     variances = by_baseline.var(axis=0, ddof=1).mean(axis=0)
     return estimates.mean(axis=(0, 1)), np.sqrt(variances / pairs)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.data import file_io, split_sample
-from components.data.examples import Examples
+from components.data.examples import Examples, Format
 from pipeline.core.metadata.store import Store
 
 _TRAIN = "train"
@@ -37,8 +37,8 @@ def sample_training_rows(store: Store, run: str, columns: Mapping[str, bool], mo
     paths = tuple(sorted(file_io.file_system(pattern).glob(pattern)))
     if not paths:
         return []
-    # As ExampleGen of this project and of TFX name their files.
-    batch = split_sample.draw(Examples(paths, "parquet" if "parquet" in paths[0] else "tfrecord"), most)
+    stored: Format = "parquet" if artifact.properties.get("payload_format") == "FORMAT_PARQUET" else "tfrecord"
+    batch = split_sample.draw(Examples(paths, stored), most)
     cells = {
         name: [_read_cell(values or [], columns[name]) for values in column.to_pylist()]
         for name, column in zip(batch.schema.names, batch.columns, strict=True)

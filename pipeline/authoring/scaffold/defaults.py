@@ -178,7 +178,7 @@ def _kind(rows: int, many_ids: bool, has_history: bool) -> tuple[Kind, str]:
 def choose_thresholds(
     task: LearningTask, metrics: Mapping[str, float] | None = None, loss: float = np.nan
 ) -> tuple[dict[str, dict[str, float]], str]:
-    """Return thresholds that a constant prediction fails, and a comment that explains them.
+    """Return thresholds for the first model, and a comment that explains them.
 
     Args:
       task: Label and learning task.
@@ -186,8 +186,8 @@ def choose_thresholds(
       loss: Its mean loss; in a regression the squared error in units of the label's variance.
 
     Returns:
-      Thresholds halfway between the constant prediction and the candidate, or, without a candidate that is better than
-      the constant, just above the constant.
+      Thresholds halfway between the constant prediction and the candidate. Without a candidate that is better than the
+      constant, they are near the constant, which every model is compared with anyway.
     """
     metrics = metrics or {}
     if task.task == "regression":
@@ -205,7 +205,7 @@ def choose_thresholds(
     if (fitted := metrics.get(name, 0.0)) > constant:
         least = (constant + fitted) / 2
         why = f"{why}; halfway to {fitted:.4g} of the fitted model"
-    return {name: {"min": float(np.floor(round(least * 100, 6)) / 100), "worse_by": 0.01}}, why
+    return {name: {"min": float(np.floor(round(least * 1000, 6)) / 1000), "worse_by": 0.01}}, why
 
 
 def _is_sliced(table: Table, name: str) -> bool:

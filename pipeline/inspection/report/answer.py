@@ -25,6 +25,7 @@ _LEAST_SHARE = 0.005
 """Share of the importance below which a column is not named; it would be shown as 0 %."""
 _WORST = 3
 _CHANGES = 8
+_ARROW = " \N{RIGHTWARDS ARROW} "
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,8 @@ def _list_missed_classes(charts: EvaluationCharts | None) -> Iterator[Remark]:
         ]
         if missed:
             left = f" and {len(missed) - _TOP:,} more" if len(missed) > _TOP else ""
-            yield Remark("warning", f"The model never recognizes {', '.join(missed[:_TOP])}{left}: recall 0 %")
+            at = f" at probability {charts.at:g}" if charts and charts.at is not None else ""
+            yield Remark("warning", f"The model never recognizes {', '.join(missed[:_TOP])}{left}: recall 0 %{at}")
 
 
 def _list_changes(content: Content) -> Iterator[str]:
@@ -251,7 +253,8 @@ def _list_changes(content: Content) -> Iterator[str]:
     before = content.trained_before
     pairs = list((before.config or {}).items())
     yield from (
-        f"{name}: {old or 'not set'} \N{RIGHTWARDS ARROW} {new or 'not set'}" for name, (old, new) in pairs[:_CHANGES]
+        f"{name}: {_ARROW.join('not set' if value is None else value for value in values)}"
+        for name, values in pairs[:_CHANGES]
     )
     if len(pairs) > _CHANGES:
         yield f"{len(pairs) - _CHANGES:,} more settings of the config"
@@ -266,4 +269,4 @@ def _list_changes(content: Content) -> Iterator[str]:
     metrics = content.summary.metrics
     for name in _choose_metrics(content.summary):
         if name in before.metrics and before.metrics[name] != metrics[name]:
-            yield f"{name}: {format_figure(before.metrics[name])} \N{RIGHTWARDS ARROW} {format_figure(metrics[name])}"
+            yield f"{name}: {format_figure(before.metrics[name])}{_ARROW}{format_figure(metrics[name])}"

@@ -391,7 +391,8 @@ def test_renamed_columns_are_named(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "metrics", "loss", "expected", "why"),
     [
-        ("flag", {"auc": 0.9994}, 0.1, {"auc": {"min": 0.74, "worse_by": 0.01}}, "halfway to 0.9994"),
+        ("flag", {"auc": 0.9994}, 0.1, {"auc": {"min": 0.749, "worse_by": 0.01}}, "halfway to 0.9994"),
+        ("flag", {"auc": 0.515}, 0.6, {"auc": {"min": 0.507, "worse_by": 0.01}}, "halfway to 0.515"),
         ("flag", {"auc": 0.45}, 0.7, {"auc": {"min": 0.55, "worse_by": 0.01}}, "chance has 0.5"),
         ("kind", {"accuracy": 0.9}, 0.1, {"accuracy": {"min": 0.7, "worse_by": 0.01}}, "halfway to 0.9 of"),
         ("size", {}, 0.25, {"mean_squared_error": {"max": 62.5, "worse_by_fraction": 0.02}}, "halfway between 100 of"),
