@@ -334,6 +334,9 @@ class EvaluationConfig(Section):
     importance_rows: int | None = Field(default=None, ge=0)
     """Number of rows of the eval split on which the importance of columns is measured; 0 disables it. By default
     10,000, fewer for a table with many columns, and 0 for a table with more than 126 columns."""
+    linear_model_rows: int = Field(default=10_000, ge=0)
+    """Number of rows of the training split on which a linear model of the raw columns is fitted, which is shown beside
+    the model; fewer for a table with more than 400 columns. 0 disables it."""
     worst_mistakes: int = Field(default=24, ge=0, le=100)
     """Number of wrongly classified images of the eval split that the report shows, those with the highest probability
     of the wrong class. 0 if a report must not contain images."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -23,6 +24,7 @@ from components.data import example_artifacts
 from components.evaluator import (
     importance,
     leakage_sample,
+    linear_model,
     mistakes,
     permutation,
     plot_data,
@@ -36,6 +38,7 @@ from components.evaluator.columnar import Evaluate, Evaluation, Metrics
 from components.evaluator.eval_config import at_least, eval_config
 from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
+from components.evaluator.linear_model import LinearModel
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.ranking_metrics import make_grouping_error
@@ -45,7 +48,7 @@ from components.features.leakage import Leakage
 
 FORCED = "forced"
 """Property of the blessing with the user's reason to bless the model although checks failed."""
-_SPLIT = "eval"
+_SPLIT, _TRAIN = "eval", "train"
 
 Inputs = dict[str, list[Artifact]]
 
@@ -223,10 +226,14 @@ def _judge(evaluation: LabelEvaluation, inputs: Inputs) -> Verdict:
     column_importance = _measure_importance(evaluation, inputs)
     if column_importance.unknown:
         logging.info("the importance of columns is not measured: %s", column_importance.unknown)
+    linear = _measure_linear_model(plan, label, inputs)
+    if linear.unknown:
+        logging.info("no linear model is evaluated: %s", linear.unknown)
     has_baseline = bool(inputs.get(keys.BASELINE_MODEL_KEY))
+    measured = _read_metrics(folder, artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY]), has_baseline)
     result = judge(
         plan.select_label(label),
-        _read_metrics(folder, artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY]), has_baseline),
+        replace(measured, whole=replace(measured.whole, linear=linear.metrics)),
         plan.force_bless,
         leakage,
         uncalibrated=plan.uncalibrated,
@@ -251,6 +258,22 @@ def _measure_leakage(plan: EvaluationPlan, label: Label, inputs: Inputs) -> Leak
         return Leakage(unknown="it cannot be looked for, because of the examples' format")
     stored = example_artifacts.examples_of(examples, _SPLIT)
     return leakage_sample.measure(stored, plan.feature_columns, label.text, plan.task)
+
+
+def _measure_linear_model(plan: EvaluationPlan, label: Label, inputs: Inputs) -> LinearModel:
+    """Evaluate a linear model of the same columns."""
+    examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
+    rows = plan.evaluation.linear_model_rows
+    if not rows:
+        return LinearModel(unknown="evaluation.linear_model_rows is 0")
+    if plan.task == "retrieval":
+        return LinearModel(unknown="a retrieval does not predict the label")
+    if plan.feature_columns is None:
+        return LinearModel(unknown="the columns of features of own code are not known")
+    if example_artifacts.format_of(examples) is None or _TRAIN not in example_artifacts.splits_of(examples):
+        return LinearModel(unknown=f"there are no examples to train on in the split {_TRAIN}")
+    train, evaluated = (example_artifacts.examples_of(examples, split) for split in (_TRAIN, _SPLIT))
+    return linear_model.measure(train, evaluated, plan, label, rows)
 
 
 def _measure_importance(evaluation: LabelEvaluation, inputs: Inputs) -> Importance:

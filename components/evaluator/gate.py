@@ -314,7 +314,7 @@ def _select_reported(measured: SliceMetrics, fairness: FairnessConfig | None) ->
         for values in (finite.metrics, finite.baseline)
     )
     intervals = {name: interval for name, interval in finite.intervals.items() if name in metrics}
-    return SliceMetrics(finite.slice, finite.rows, metrics, baseline, intervals, finite.constant)
+    return replace(finite, metrics=metrics, baseline=baseline, intervals=intervals)
 
 
 def _finite(measured: SliceMetrics) -> SliceMetrics:
@@ -333,7 +333,7 @@ def _finite(measured: SliceMetrics) -> SliceMetrics:
     intervals = {name: interval for name, interval in measured.intervals.items() if name in metrics}
     constant = {name: metric for name, metric in measured.constant.items() if not measured.slice and _is_finite(metric)}
     baseline = select_defined(measured.baseline)
-    return SliceMetrics(measured.slice, measured.rows, metrics, baseline, intervals, constant)
+    return replace(measured, metrics=metrics, baseline=baseline, intervals=intervals, constant=constant)
 
 
 def _is_finite(constant: ConstantMetric) -> bool:

@@ -31,7 +31,7 @@ def measure(examples: Examples, columns: Sequence[str], label: str, task: Task) 
     feature_batches: list[list[pa.Array]] = []
     label_batches: list[list[pa.Array]] = []
     for batch in _sample(examples):
-        feature_batches.append([_single(column_of(batch, name)) for name in columns])
+        feature_batches.append([read_single_values(column_of(batch, name)) for name in columns])
         label_batches.append([first_values(column_of(batch, name)) for name in parsed.columns])
     read = dict(zip(parsed.columns, map(concatenate, zip(*label_batches, strict=True)), strict=False))
     missing = [name for name in parsed.columns if name not in read or pa.types.is_null(read[name].type)]
@@ -62,7 +62,7 @@ def _batches(examples: Examples, ranges: Sequence[FileRange]) -> Iterator[pa.Rec
         yield from examples.read(file_range)
 
 
-def _single(column: pa.Array) -> pa.Array:
+def read_single_values(column: pa.Array) -> pa.Array:
     """Return one value per row, null if missing; for a column of lists, return only whether the row has values."""
     if pa.types.is_null(column.type):
         return column

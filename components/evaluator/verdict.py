@@ -39,6 +39,7 @@ class SliceMetrics:
       baseline: Metric → value of the latest blessed model on the same rows; empty without a baseline.
       intervals: Metric → lower and upper bound of its 95 % confidence interval, if it can be computed.
       constant: Metric → value of the best constant prediction; in a verdict only for the whole split.
+      linear: Metric → value of a linear model; only for the whole split.
     """
 
     slice: dict[str, str]
@@ -47,6 +48,7 @@ class SliceMetrics:
     baseline: dict[str, float]
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     constant: dict[str, ConstantMetric] = field(default_factory=dict)
+    linear: dict[str, float] = field(default_factory=dict)
 
     def with_label(self, label: str) -> SliceMetrics:
         """Prefix the names of the metrics with the name of a label, as in `purchase/auc`."""
@@ -57,7 +59,7 @@ class SliceMetrics:
         return replace(self, **prefixed)
 
 
-_BY_NAME = ("metrics", "baseline", "intervals", "constant")
+_BY_NAME = ("metrics", "baseline", "intervals", "constant", "linear")
 """The fields of SliceMetrics that map metrics to values."""
 
 

@@ -24,13 +24,12 @@ from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
 from pipeline.core.text import display_path, plain
 from pipeline.inspection.evaluation_tables import (
-    CONSTANT,
     CheckRow,
     format_slice_name,
     group_by_label,
     make_check_rows,
     make_metric_rows,
-    select_constant_values,
+    select_reference_values,
     split_metric_names,
 )
 
@@ -187,24 +186,24 @@ def _make_metric_tables(summary: RunSummary) -> list[Table]:
     """Return a table of metrics per label with a row per slice, then a table of the groups' rates if there are any."""
     rows = make_metric_rows(summary)
     quality, rates = split_metric_names(sorted(summary.metrics))
-    tables = [
-        make_metric_table(rows, names, select_constant_values(summary)) for names in group_by_label(quality).values()
-    ]
+    references = select_reference_values(summary)
+    tables = [make_metric_table(rows, names, references) for names in group_by_label(quality).values()]
     if rates:
         groups = [row for row in rows[1:] if row.metrics.keys() & set(rates)]
         tables.append(make_metric_table([rows[0], *groups], rates, {}))
     return tables
 
 
-def make_metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: Mapping[str, float]) -> Table:
+def make_metric_table(
+    rows: Sequence[SliceMetrics], names: Sequence[str], references: Mapping[str, Mapping[str, float]]
+) -> Table:
     """Return a table of metrics with a row per slice.
 
     Args:
       rows: Metrics per slice. The first entry is the slice of all rows. Further slices than the first 12 are counted.
       names: Names of the metrics to show. If all belong to one of several labels, as `click/auc`, the header of the
         first column is the label, and the other headers omit it.
-      constant: Metric → value of the best constant prediction, which is shown below the slice of all rows; empty to
-        omit that row.
+      references: Name → metric → value of what the model is compared with, shown below the slice of all rows.
     """
     labels = list(group_by_label(names))
     label = labels[0] if len(labels) == 1 else ""
@@ -212,8 +211,8 @@ def make_metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], consta
     for row in rows[: 1 + _SLICES_SHOWN]:
         figures = [_format_number(row.metrics.get(name)) for name in names]
         table.add_row(format_slice_name(row.slice), f"{row.rows:,}", *figures)
-        if constant and not row.slice:
-            table.add_row(CONSTANT, "", *(_format_number(constant.get(name)) for name in names), style="dim")
+        for reference, values in references.items() if not row.slice else ():
+            table.add_row(reference, "", *(_format_number(values.get(name)) for name in names), style="dim")
     omitted = len(rows) - 1 - _SLICES_SHOWN
     if omitted > 0:
         table.add_row(f"… {omitted} more {'slice' if omitted == 1 else 'slices'}")

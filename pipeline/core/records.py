@@ -183,6 +183,8 @@ class RunSummary:
     """Metric → lower and upper bound of its 95 % confidence interval on the eval split, if it was computed."""
     constant: dict[str, ConstantMetric] = field(default_factory=dict)
     """Metric → value of the best constant prediction on the eval split."""
+    linear: dict[str, float] = field(default_factory=dict)
+    """Metric → value of a linear model on the eval split."""
     rows_evaluated: int | None = None
     """Number of rows in the eval split."""
     slices: tuple[SliceMetrics, ...] = ()

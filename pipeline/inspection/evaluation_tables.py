@@ -9,8 +9,8 @@ from components.evaluator.config import RATES, label_of
 from components.evaluator.verdict import Check, SliceMetrics, format_slice
 from pipeline.core.records import RunSummary
 
-OVERALL, CONSTANT = "overall", "best constant"
-"""Names in tables for the whole eval split, and for the best constant prediction on it."""
+OVERALL = "overall"
+"""Name in tables for the whole eval split."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,19 @@ def make_metric_rows(summary: RunSummary, most: int | None = None) -> list[Slice
     return [overall, *(summary.slices[index] for index in sorted(largest))]
 
 
-def select_constant_values(summary: RunSummary) -> dict[str, float]:
-    """Return the metrics of the best constant prediction, as far as the model was evaluated with the same metric."""
-    return {name: constant.value for name, constant in summary.constant.items() if name in summary.metrics}
+def select_reference_values(summary: RunSummary) -> dict[str, dict[str, float]]:
+    """Return what the model is compared with on the whole eval split: the best constant prediction and a linear model.
+
+    Returns:
+      Name of the reference → metric → value, as far as the model was evaluated with the same metric.
+    """
+    constant = {name: metric.value for name, metric in summary.constant.items()}
+    references = {"best constant": constant, "linear model": summary.linear}
+    known = {
+        reference: {name: value for name, value in values.items() if name in summary.metrics}
+        for reference, values in references.items()
+    }
+    return {reference: values for reference, values in known.items() if values}
 
 
 def split_metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -66,6 +66,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         baseline=overall.baseline if overall else {},
         intervals=overall.intervals if overall else {},
         constant=overall.constant if overall else {},
+        linear=overall.linear if overall else {},
         rows_evaluated=overall.rows if overall else None,
         slices=tuple(metrics for metrics in slices if metrics.slice),
         checks=verdict.checks if verdict else (),

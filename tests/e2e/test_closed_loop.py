@@ -87,7 +87,7 @@ class Taxi:
         config = self.folder / "taxi.yaml"
         config.write_text(yaml.safe_dump(self.values))
         options = ("--config", str(config), "--output", str(self.folder / "out"))
-        return command(verb, *options, "--set", "training.strategy.kind=none", *arguments)
+        return command(*verb.split(), *options, "--set", "training.strategy.kind=none", *arguments)
 
     def train(self, *arguments: str) -> int:
         """Return the version that a run pushes."""
@@ -108,7 +108,7 @@ class Taxi:
             # The files with the servers' addresses.
             stable = serving_state.read(self.pushed).stable
             assert stable
-            assert self.run("models", "promote", str(stable)).exit_code == 0
+            assert self.run("models promote", str(stable)).exit_code == 0
             # HAProxy takes a server for up until it has looked.
             for instance in servers:
                 instance.wait("taxi", stable)
@@ -161,13 +161,13 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
         }
         client.wait(500)
         metrics.wait_for("haproxy_backend_http_responses_total")
-        worse = taxi.run("models", "rollout", "--json")
+        worse = taxi.run("models rollout", "--json")
         assert worse.exit_code == 3, worse.err
         outcome = worse.result
         assert (outcome["state"], outcome["version"], len(outcome["steps"])) == ("rolled back", flipped, 1)
         assert "output probability differs by" in outcome["change"]["reason"]
-        assert "no newer version that was no canary yet" in taxi.run("models", "rollout").out
-        better = taxi.run("models", "rollout", str(good))
+        assert "no newer version that was no canary yet" in taxi.run("models rollout").out
+        better = taxi.run("models rollout", str(good))
         assert better.exit_code == 0, better.out
         assert f"version {good} is promoted" in better.out
         client.wait(500)

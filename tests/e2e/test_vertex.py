@@ -35,7 +35,7 @@ def service(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def containers(example: Runs) -> set[str]:
     """Return the nodes that run in a container."""
-    return {name for name in example.first.states if not NODES[name].only_looks_up}
+    return {name for name in example.first.states if name not in NODES or not NODES[name].only_looks_up}
 
 
 def spec_of(example: Runs, folder: Path, *sets: str) -> Path:

@@ -38,6 +38,7 @@ class Measurement:
       value: Value of the model.
       interval: 95 % confidence interval of the value. None if it was not computed.
       constant: Value of the best constant prediction. None if it was not computed.
+      linear: Value of a linear model. None if it was not computed.
       baseline: Value of the latest blessed model. None if there was none.
       judgement: The comparisons in words.
     """
@@ -47,6 +48,7 @@ class Measurement:
     value: float
     interval: tuple[float, float] | None
     constant: float | None
+    linear: float | None
     baseline: float | None
     judgement: str
 
@@ -140,14 +142,16 @@ def _find_direction(name: str) -> Better | None:
 
 def _measure(summary: RunSummary, name: str) -> Measurement:
     value, direction = summary.metrics[name], _find_direction(name)
-    constant, baseline = summary.constant.get(name), summary.baseline.get(name)
+    constant = summary.constant.get(name)
+    linear, baseline = summary.linear.get(name), summary.baseline.get(name)
     judgement = []
     if direction and constant:
         judgement.append(f"{_compare_with_constant(value, constant, direction)} the best constant")
-    if direction and baseline is not None and math.isfinite(value - baseline):
-        gain = _gain(value, baseline, direction)
-        by = f"{abs(gain):.2g} {'better' if gain > 0 else 'worse'} than" if gain else "equal to"
-        judgement.append(f"{by} the previous model")
+    for other, text in ((linear, "a linear model"), (baseline, "the previous model")):
+        if direction and other is not None and math.isfinite(value - other):
+            gain = _gain(value, other, direction)
+            by = f"{abs(gain):.2g} {'better' if gain > 0 else 'worse'} than" if gain else "equal to"
+            judgement.append(f"{by} {text}")
     return Measurement(
         metric=name,
         better={"higher": "higher is better", "lower": "lower is better", "nearer 1": "nearer 1 is better"}[direction]
@@ -156,6 +160,7 @@ def _measure(summary: RunSummary, name: str) -> Measurement:
         value=value,
         interval=summary.intervals.get(name),
         constant=constant.value if constant else None,
+        linear=linear,
         baseline=baseline,
         judgement="; ".join(judgement),
     )

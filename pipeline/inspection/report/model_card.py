@@ -109,14 +109,15 @@ def _format_answer(content: Content) -> list[str]:
     result = make_answer(content, charts)
     lines = ["## Summary", "", *([f"It predicts {_escape(result.predicts)}.", ""] if result.predicts else [])]
     if result.measurements:
-        lines += ["| metric | model | best constant | previous model | in words |", "|---|---|---|---|---|"]
+        titles = ("metric", "model", "best constant", "linear model", "previous model", "in words")
+        lines += [_format_row(titles), f"|{'---|' * len(titles)}"]
         lines += [
             _format_row(
                 (
                     f"{each.metric}, {each.better}" if each.better else each.metric,
                     *(
                         "" if value is None else format_figure(value)
-                        for value in (each.value, each.constant, each.baseline)
+                        for value in (each.value, each.constant, each.linear, each.baseline)
                     ),
                     each.judgement,
                 )

@@ -31,11 +31,10 @@ from pipeline.core.text import format_duration, format_time_with_zone, plain
 from pipeline.inspection import lineage, run_history
 from pipeline.inspection.column_statistics import Column
 from pipeline.inspection.evaluation_tables import (
-    CONSTANT,
     format_slice_name,
     make_check_rows,
     make_metric_rows,
-    select_constant_values,
+    select_reference_values,
     split_metric_names,
 )
 from pipeline.inspection.report import answer, evaluation_charts, node_graph, svg
@@ -342,8 +341,7 @@ def _prepare_evaluation(content: Content, charts: evaluation_charts.EvaluationCh
         "metrics_left": max(0, len(names) - _METRICS),
         "warnings": summary.warnings[:_CHECKS],
         "warnings_left": max(0, len(summary.warnings) - _CHECKS),
-        "constant": select_constant_values(summary),
-        "constant_name": CONSTANT,
+        "references": select_reference_values(summary),
         "slices": slices,
         "slices_left": max(0, len(summary.slices) - _SLICES),
         "intervals": any(metrics.intervals for metrics in slices),

@@ -144,8 +144,11 @@ class Runs:
 
     @property
     def config(self) -> tuple[str, ...]:
-        """The arguments that select the config, without the arguments of a single run."""
-        return self.arguments[2:-2]
+        """The arguments that select the config, without the arguments of a single run.
+
+        `--local` without a config runs the taxi example; other verbs need its path.
+        """
+        return self.arguments[2:-2] or ("--config", "configs/taxi.yaml")
 
     @property
     def pipeline(self) -> str:
