@@ -43,8 +43,7 @@ class Fitting:
 def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
     """Fit candidate kinds of models, print the progress, and choose the best kind.
 
-    If the default kind for the table's size could not be fitted, it is kept: the other candidates cannot be compared
-    with it, and finishing in time does not make them better.
+    A kind that was not fitted in time is not chosen, unless none was.
 
     Args:
       draft: The draft with the default kind for the table's size.
@@ -71,12 +70,13 @@ def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
         Fit(part, scores.losses, scores.metrics, candidate.seconds if part == kind else None)
         for kind, candidate in results.items()
         for part, scores in candidate.scores.items()
+        # Trees that were fitted alone are not listed again as a part of the ensemble.
+        if part == kind or part not in results or not results[part].scores
     ]
     failures = tuple((kind, candidate.why) for kind, candidate in results.items() if candidate.why)
     chosen = _choose_kind(draft, fits, failures)
     if fits:
-        best = min(fits, key=lambda candidate: candidate.loss)
-        chosen = chosen.with_bounds(best.metrics, best.loss)
+        chosen = chosen.with_bounds(min(fits, key=lambda candidate: candidate.loss))
     return Fitting(chosen, tuple(kind_choice.simplest_first(fits)), failures)
 
 
@@ -108,10 +108,11 @@ def _choose_kind(draft: Draft, fits: list[Fit], failures: tuple[tuple[Kind, str]
       failures: Pairs of a kind that could not be fitted and the reason.
     """
     kind = draft.defaults.model["kind"]
-    default = next((candidate for candidate in fits if candidate.kind == kind), None)
-    if default is None:
+    if not fits:
         return _keep_kind(draft, f"it was not fitted: {dict(failures)[kind]}")
-    lowest, winner = min(fits, key=lambda candidate: candidate.loss), kind_choice.choose(fits, default)
+    default = next((candidate for candidate in fits if candidate.kind == kind), None)
+    lowest = min(fits, key=lambda candidate: candidate.loss)
+    winner = kind_choice.choose(fits, default or lowest)
     rows = f"{len(winner.losses):,} rows that were not trained on"
     if winner is lowest:
         reason = f"the lowest loss on {rows}"
@@ -119,6 +120,8 @@ def _choose_kind(draft: Draft, fits: list[Fit], failures: tuple[tuple[Kind, str]
         reason = f"{draft.defaults.why_model}; no other kind's loss is lower by more than noise on {rows}"
     else:
         reason = f"as good as the lowest loss on {rows}, and simpler"
+    if default is None:
+        reason += f"; {kind} was not fitted: {dict(failures)[kind]}"
     figures = [
         f"{candidate.kind}: loss {candidate.loss:.4f}, {'' if candidate is lowest else 'above the lowest by '}"
         f"{_format_excess_loss(candidate, fits)}"

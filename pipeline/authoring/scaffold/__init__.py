@@ -22,6 +22,7 @@ from pipeline.authoring.scaffold.defaults import (
 )
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
 from pipeline.authoring.scaffold.histories import with_histories
+from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
 from pipeline.authoring.scaffold.leakage import leaks, with_leaks
 from pipeline.authoring.scaffold.sample import Table, read
@@ -84,9 +85,10 @@ class Draft:
         )
         return replace(self, defaults=defaults)
 
-    def with_bounds(self, metrics: Mapping[str, float], loss: float) -> Draft:
+    def with_bounds(self, fitted: Fit) -> Draft:
         """Return the draft with thresholds from a fitted candidate; see `defaults.choose_thresholds`."""
-        thresholds, why = choose_thresholds(self.task, metrics, loss)
+        rows = self.table.rows - training_rows(self.table.rows)
+        thresholds, why = choose_thresholds(self.task, rows, fitted)
         return replace(self, defaults=replace(self.defaults, thresholds=thresholds, why_thresholds=why))
 
     def config(self, schema: str) -> str:

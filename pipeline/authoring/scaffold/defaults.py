@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from components.models.config import Kind
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
+from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.label import LearningTask
 from pipeline.authoring.scaffold.sample import Table
 
@@ -43,6 +45,8 @@ _FEW_ROWS = 1_500
 """Maximum number of training rows for which folds are used. The losses of all rows then decide when training ends and
 how an ensemble weights the trees. With more rows, one validation part is about as good, and several times faster."""
 _FOLDS, _MEMBERS_OF_FOLD = 5, 4
+_ERRORS = 2.0
+"""Minimum distance of a threshold from the fitted model, in standard errors."""
 _SLICED = 10
 """Maximum number of distinct texts in a column whose values become slices."""
 
@@ -91,7 +95,7 @@ def training_defaults(
     rows = training_rows(table.rows)
     kind, why_model = _kind(rows, many_ids, any(column.is_history for column in features.values()))
     model, training, why_training = sections(kind, rows, many_ids)
-    thresholds, why = choose_thresholds(task)
+    thresholds, why = choose_thresholds(task, table.rows - rows)
     sliced = [name for name in features if _is_sliced(table, name)]
     return TrainingDefaults(
         split=_SPLIT,
@@ -112,17 +116,19 @@ def training_rows(rows: int, split: Mapping[str, int] = _SPLIT) -> int:
 
 
 def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
-    """Return the kinds to fit to a table.
+    """Return the kinds to fit to a table, those that take the least time first.
 
-    Fitting `ensemble` also fits its parts, tabm and gbt.
+    Fitting `ensemble` also fits its parts, tabm and gbt. Trees are also fitted alone, so that they are compared within
+    a budget that is too small for networks.
 
     Args:
       defaults: Defaults for the table.
       rows: Number of rows of the table.
     """
     default_kind: Kind = defaults.model["kind"]
-    trees: tuple[Kind, ...] = ("ensemble",) if training_rows(rows) <= _MOST_OF_TREES else ("tabm",)
-    return (*trees, "linear", *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
+    with_trees = training_rows(rows) <= _MOST_OF_TREES
+    kinds: tuple[Kind, ...] = ("gbt", "linear", "ensemble") if with_trees else ("linear", "tabm")
+    return (*kinds, *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
 
 
 def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dict[str, Any], str]:
@@ -176,36 +182,88 @@ def _kind(rows: int, many_ids: bool, has_history: bool) -> tuple[Kind, str]:
 
 
 def choose_thresholds(
-    task: LearningTask, metrics: Mapping[str, float] | None = None, loss: float = np.nan
+    task: LearningTask, rows: int, fitted: Fit | None = None
 ) -> tuple[dict[str, dict[str, float]], str]:
-    """Return thresholds for the first model, and a comment that explains them.
+    """Return a threshold for the first model, and a comment that explains it.
+
+    It lies between the constant prediction and the fitted model; see `_choose_threshold`. The metric is the AUC, the
+    accuracy or the squared error. If the accuracy of the fitted model exceeds the constant's only by noise, as with a
+    class that most rows have, it is the crossentropy.
 
     Args:
       task: Label and learning task.
-      metrics: Metrics of the best fitted candidate on rows that it was not trained on. None if none was fitted.
-      loss: Its mean loss; in a regression the squared error in units of the label's variance.
+      rows: Approximate number of rows in the eval split.
+      fitted: The best fitted candidate. None if none was fitted.
 
     Returns:
-      Thresholds halfway between the constant prediction and the candidate. Without a candidate that is better than the
-      constant, they are near the constant, which every model is compared with anyway.
+      The threshold. Without a candidate that is better than the constant, it is near the constant, which every model is
+      compared with anyway.
     """
-    metrics = metrics or {}
+    size = [count for count in (rows, len(fitted.losses) if fitted else 0) if count]
+    error = float(fitted.losses.std() * np.sqrt(sum(1 / count for count in size))) if fitted else 0.0
     if task.task == "regression":
         variance = float(task.values[np.isfinite(task.values)].var())
-        why, most = f"always predicting the mean has {variance:.4g}", variance
-        if loss < 1:
-            most = variance * (1 + loss) / 2
-            why = f"halfway between {variance:.4g} of the mean and {variance * loss:.4g} of the fitted model"
+        most, why = variance, f"always predicting the mean has {variance:.4g}"
+        # The loss is the squared error in units of the variance.
+        if fitted and fitted.loss < 1:
+            most, place = _choose_threshold(variance, variance * fitted.loss, variance * error)
+            why = f"{why}; {place}"
         return {"mean_squared_error": {"max": float(f"{most:.3g}"), "worse_by_fraction": 0.02}}, why
+    shares = np.array(list(task.classes.values())) / max(sum(task.classes.values()), 1)
     if task.task == "binary":
         name, constant, least, why = "auc", 0.5, 0.55, "chance has 0.5"
     else:
-        constant = least = max(task.classes.values()) / sum(task.classes.values())
-        name, why = "accuracy", f"always predicting the most frequent class is correct in {constant:.1%}"
-    if (fitted := metrics.get(name, 0.0)) > constant:
-        least = (constant + fitted) / 2
-        why = f"{why}; halfway to {fitted:.4g} of the fitted model"
+        name, constant = "accuracy", float(shares.max())
+        least, why = constant, f"always predicting the most frequent class is correct in {constant:.1%}"
+    value = fitted.metrics.get(name, 0.0) if fitted else 0.0
+    if fitted and value > constant:
+        binary = task.task == "binary"
+        variances = [
+            _compute_variance_of_auc(value, shares * count) if binary else value * (1 - value) / count for count in size
+        ]
+        least, place = _choose_threshold(constant, value, sum(variances) ** 0.5)
+        why = f"{why}; {place}"
+    entropy = float(-(shares * np.log(shares)).sum())
+    if fitted and task.task == "multiclass" and least == constant and fitted.loss < entropy:
+        most, place = _choose_threshold(entropy, fitted.loss, error)
+        why = f"always predicting the shares of the classes has {entropy:.4g}; {place}"
+        return {"crossentropy": {"max": float(np.ceil(round(most * 1000, 6)) / 1000), "worse_by_fraction": 0.02}}, why
     return {name: {"min": float(np.floor(round(least * 1000, 6)) / 1000), "worse_by": 0.01}}, why
+
+
+def _choose_threshold(constant: float, value: float, error: float) -> tuple[float, str]:
+    """Return a threshold between a constant prediction and a model, and its place in words.
+
+    It is halfway. It is nearer to the constant if the standard error is so large that an equally good model could miss
+    the half by chance.
+
+    Args:
+      constant: Metric of the best constant prediction.
+      value: Metric of the model, which is better.
+      error: Standard error of the difference between the metrics of two equally good models on different rows.
+    """
+    gain = abs(value - constant)
+    distance = min(gain, max(gain / 2, _ERRORS * error))
+    place = "halfway to" if distance == gain / 2 else "two standard errors from"
+    if distance == gain:
+        place = "within two standard errors of"
+    return value + (distance if value < constant else -distance), f"{place} {value:.4g} of the fitted model"
+
+
+def _compute_variance_of_auc(auc: float, rows: npt.NDArray[np.float64]) -> float:
+    """Return the variance of an AUC.
+
+    Source: J. A. Hanley and B. J. McNeil, The meaning and use of the area under a receiver operating characteristic
+    (ROC) curve, Radiology 143, 1982.
+
+    Args:
+      auc: The area.
+      rows: Numbers of rows of the two classes in any order, which changes the result little; shape [2].
+    """
+    positive, negative = np.maximum(rows, 1.0)
+    two_positive, two_negative = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    spread = (positive - 1) * (two_positive - auc**2) + (negative - 1) * (two_negative - auc**2)
+    return float((auc * (1 - auc) + spread) / (positive * negative))
 
 
 def _is_sliced(table: Table, name: str) -> bool:

@@ -67,11 +67,15 @@ def test_noisy_difference_does_not_change_the_default_kind(drafted: Draft, tmp_p
     assert "of this size; no other kind's loss is lower by more than noise on 40 rows" in text
 
 
-def test_default_kind_is_kept_if_it_was_not_fitted(drafted: Draft, tmp_path: Path) -> None:
-    chosen = kind_fitting._choose_kind(drafted, [make_fit("linear", 0.1)], (("ensemble", "did not end in time"),))
-    text, kind = write_config(chosen, tmp_path)
+def test_kind_that_was_not_fitted_is_chosen_only_if_none_was(drafted: Draft, tmp_path: Path) -> None:
+    failures: tuple[tuple[Kind, str], ...] = (("ensemble", "did not end in time"),)
+    text, kind = write_config(kind_fitting._choose_kind(drafted, [], failures), tmp_path)
     assert kind == "ensemble"
     assert "on our benchmarks of this size; it was not fitted: did not end in time\n" in text
+    fits = [make_fit("linear", 0.3), make_fit("gbt", 0.1)]
+    text, kind = write_config(kind_fitting._choose_kind(drafted, fits, failures), tmp_path)
+    assert kind == "gbt"
+    assert "not trained on; ensemble was not fitted: did not end in time\n" in text
 
 
 def test_sample_is_read_without_number_formats(drafted: Draft, tmp_path: Path) -> None:

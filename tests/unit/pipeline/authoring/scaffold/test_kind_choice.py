@@ -60,10 +60,10 @@ def test_candidates_depend_on_the_number_of_rows(monkeypatch: pytest.MonkeyPatch
     def list_candidates(kind: Kind, rows: int) -> tuple[Kind, ...]:
         return defaults.candidates(defaults.TrainingDefaults({}, {"kind": kind}, {}, {}, [], "", "", ""), rows)
 
-    assert list_candidates("ensemble", 10_000) == ("ensemble", "linear")
-    assert list_candidates("dcn_v2", 10_000) == ("ensemble", "linear", "dcn_v2")
-    assert list_candidates("tabm", 300_000) == ("tabm", "linear")
-    assert list_candidates("dcn_v2", 3_000_000) == ("tabm", "linear", "dcn_v2")
+    assert list_candidates("ensemble", 10_000) == ("gbt", "linear", "ensemble")
+    assert list_candidates("dcn_v2", 10_000) == ("gbt", "linear", "ensemble", "dcn_v2")
+    assert list_candidates("tabm", 300_000) == ("linear", "tabm")
+    assert list_candidates("dcn_v2", 3_000_000) == ("linear", "tabm", "dcn_v2")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pipeline.authoring import scaffold
 from pipeline.authoring.config import Config, load
 from pipeline.authoring.config.cross_checks import check_columns
 from pipeline.authoring.scaffold import Draft, decisions, draft
+from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.schema import schema
 from tests.support.data.scaffold_tables import ROWS, TABLES, Rows, codes, houses, random, write_rows
 
@@ -388,36 +389,59 @@ def test_renamed_columns_are_named(name: str, tmp_path: Path) -> None:
     assert "mean_radius_6" in drafted.features
 
 
+FLAG, KIND = {"worse_by": 0.01}, {"worse_by_fraction": 0.02}
+
+
 @pytest.mark.parametrize(
-    ("label", "metrics", "loss", "expected", "why"),
+    ("label", "metrics", "losses", "expected", "why"),
     [
-        ("flag", {"auc": 0.9994}, 0.1, {"auc": {"min": 0.749, "worse_by": 0.01}}, "halfway to 0.9994"),
-        ("flag", {"auc": 0.515}, 0.6, {"auc": {"min": 0.507, "worse_by": 0.01}}, "halfway to 0.515"),
-        ("flag", {"auc": 0.45}, 0.7, {"auc": {"min": 0.55, "worse_by": 0.01}}, "chance has 0.5"),
-        ("kind", {"accuracy": 0.9}, 0.1, {"accuracy": {"min": 0.7, "worse_by": 0.01}}, "halfway to 0.9 of"),
-        ("size", {}, 0.25, {"mean_squared_error": {"max": 62.5, "worse_by_fraction": 0.02}}, "halfway between 100 of"),
-        ("size", {}, 1.5, {"mean_squared_error": {"max": 100, "worse_by_fraction": 0.02}}, "has 100"),
+        ("flag", {"auc": 0.9994}, [0.1, 0.1], {"auc": {"min": 0.749, **FLAG}}, "halfway to 0.9994"),
+        ("flag", {"auc": 0.515}, [0.6, 0.6], {"auc": {"min": 0.5, **FLAG}}, "within two standard errors of 0.515"),
+        ("flag", {"auc": 0.45}, [0.7, 0.7], {"auc": {"min": 0.55, **FLAG}}, "chance has 0.5"),
+        ("kind", {"accuracy": 0.9}, [0.1, 0.1], {"accuracy": {"min": 0.7, **FLAG}}, "halfway to 0.9 of"),
+        # The entropy of the shares 1/2, 1/4, 1/4 is 1.5 ln 2 = 1.0397.
+        ("kind", {"accuracy": 0.505}, [0.5, 0.5], {"crossentropy": {"max": 0.77, **KIND}}, "halfway to 0.5 of"),
+        ("kind", {"accuracy": 0.4}, [0.5, 0.5], {"crossentropy": {"max": 0.77, **KIND}}, "has 1.04"),
+        ("kind", {"accuracy": 0.4}, [1.1, 1.1], {"accuracy": {"min": 0.5, **FLAG}}, "correct in 50.0%"),
+        ("size", {}, [0.25, 0.25], {"mean_squared_error": {"max": 62.5, **KIND}}, "has 100; halfway to 25 of"),
+        # 0.9 + 2 * 0.9 * sqrt(2 / 800)
+        ("size", {}, [0.0, 1.8], {"mean_squared_error": {"max": 99, **KIND}}, "two standard errors from 90 of"),
+        ("size", {}, [1.5, 1.5], {"mean_squared_error": {"max": 100, **KIND}}, "has 100"),
     ],
 )
-def test_thresholds_are_halfway_between_the_constant_and_the_fitted_model(
+def test_threshold_is_between_the_constant_and_the_fitted_model(
     label: str,
     metrics: dict[str, float],
-    loss: float,
+    losses: list[float],
     expected: dict[str, Any],
     why: str,
     tmp_path: Path,
 ) -> None:
     # The most frequent of three kinds has half of the rows; the sizes have the variance 100.
     rows = {
-        "x": np.random.default_rng(4).normal(size=400).tolist(),
-        "flag": ["yes", "no"] * 200,
-        "kind": ["a", "b", "a", "c"] * 100,
-        "size": [10.25 + number % 97 * 1e-9 if number % 2 else -9.75 for number in range(400)],
+        "x": np.random.default_rng(4).normal(size=4000).tolist(),
+        "flag": ["yes", "no"] * 2000,
+        "kind": ["a", "b", "a", "c"] * 1000,
+        "size": [10.25 + number % 97 * 1e-9 if number % 2 else -9.75 for number in range(4000)],
     }
     task: Task | None = "regression" if label == "size" else None
-    drafted = draft([write_rows("bounds", rows, tmp_path)], label, task).with_bounds(metrics, loss)
+    fitted = Fit("gbt", np.array(losses * 400, np.float32), metrics)
+    drafted = draft([write_rows("bounds", rows, tmp_path)], label, task).with_bounds(fitted)
     file = tmp_path / "bounds.yaml"
     file.write_text(drafted.config("schema.pbtxt"))
     assert drafted.defaults.thresholds == expected
     assert why in drafted.defaults.why_thresholds
     assert set(load(str(file)).config.evaluation.thresholds) == set(expected)
+
+
+def test_equally_good_model_rarely_misses_the_threshold(tmp_path: Path) -> None:
+    # One row in ten has label 1. Two normal distributions with this distance have the AUC Phi(0.3583 / sqrt(2)) = 0.6.
+    random = np.random.default_rng(5)
+    rows = {"x": random.normal(size=4000).tolist(), "flag": (["yes"] + ["no"] * 9) * 400}
+    fitted = Fit("gbt", np.full(800, 0.3, np.float32), {"auc": 0.6})
+    drafted = draft([write_rows("rare", rows, tmp_path)], "flag").with_bounds(fitted)
+    positive, negative = random.normal(0.3583, 1, (400, 80)), random.normal(0, 1, (400, 720))
+    measured = np.array([np.mean(ones[:, None] > zeros) for ones, zeros in zip(positive, negative, strict=True)])
+    assert np.mean(measured) == pytest.approx(0.6, abs=0.01)
+    assert np.mean(measured < 0.55) > 0.03, "halfway is too near"
+    assert np.mean(measured < drafted.defaults.thresholds["auc"]["min"]) < 0.02
