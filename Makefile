@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test test-rest test-all test-slow pytest engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
+.PHONY: setup programs data run test test-rest test-all test-slow pytest tables engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -33,12 +33,15 @@ test-rest: data ## the tests that `make test` leaves out: long ones, orchestrato
 
 test-all: test test-rest ## both
 
-test-slow: data programs engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
+test-slow: data programs tables engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
 	$(PYTEST) --levels slow $(ARGS)
 	@tools/test_current.sh
 
 pytest: setup ## some of the tests, in parallel, without the slow ones: ARGS="tests/unit -k names"
 	$(PYTEST) --levels test,rest $(ARGS)
+
+tables: setup ## public tables and other libraries' models, below .cache/
+	@tools/environment.sh quality
 
 engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a JDK 17, Maven and Go
 	@tools/engines.sh

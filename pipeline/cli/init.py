@@ -22,6 +22,7 @@ from components.data.date_texts import Order
 from components.ingest.config import CsvConfig
 from components.models.config import IMAGE_KINDS, LABELS_KINDS, RETRIEVAL_KINDS, Kind
 from components.models.registry import MODELS
+from pipeline.cli import usage
 from pipeline.cli.local_paths import parse_local_path
 from pipeline.cli.output import make_table, suppress_native_stderr
 
@@ -105,7 +106,7 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     code, config = write_config(options)
-    sys.stdout.write(f"check both, then: python runner.py --local --config {config}\n")
+    sys.stdout.write(f"check both, then: {usage.name_program()} --local --config {config}\n")
     return code
 
 

@@ -64,7 +64,7 @@ def _list_next_commands(code: int, config: Path, words: Sequence[str]) -> list[s
     """
     commands = {0: _AFTER_PUSH, GATE: _AFTER_REJECTION}.get(code, _AFTER_FAILURE)
     selection = shlex.join(words)
-    lines = [(f"python runner.py {command.format(selection)}", text) for command, text in commands]
+    lines = [(f"{usage.name_program()} {command.format(selection)}", text) for command, text in commands]
     width = max(len(command) for command, _ in lines)
     return [
         f"next; the config {config} is yours to edit:",

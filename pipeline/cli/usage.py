@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 import textwrap
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -76,6 +78,12 @@ def print_group(group: str) -> None:
     lines += [f"`{group}` alone means `{group} {default}`."] if default else []
     lines += [f"`python runner.py help {group} VERB` describes the options of a verb, with an example."]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def name_program() -> str:
+    """Return the beginning of commands to type next, with the path of runner.py that the user typed."""
+    path = Path(sys.argv[0])
+    return f"python {shlex.quote(str(path))}" if path.name == "runner.py" else "python runner.py"
 
 
 def print_version() -> None:

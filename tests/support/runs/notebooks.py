@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,22 @@ def execute(name: str, folder: Path) -> list[str]:
     Raises:
       nbclient.exceptions.CellExecutionError: A cell raised an exception.
     """
-    # Only the older release line installs them, with TFX.
+    # Only the older release line installs it, with TFX.
     import nbformat
+
+    return _execute(nbformat.read(FOLDER / f"{name}.ipynb", as_version=4), folder)
+
+
+def execute_cells(cells: Sequence[str], folder: Path) -> list[str]:
+    """Execute cells of code; see `execute`."""
+    from nbformat import v4
+
+    return _execute(v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells]), folder)
+
+
+def _execute(notebook: Any, folder: Path) -> list[str]:
     from nbclient import NotebookClient
 
-    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     return [_read_text(output) for output in outputs]

@@ -96,6 +96,7 @@ def test_json_output_is_a_single_object(tmp_path: Path, capsys: pytest.CaptureFi
         "baseline": {},
         "intervals": {},
         "constant": {},
+        "linear": {},
     }
     assert [(make_check["metric"], make_check["passed"]) for make_check in run["checks"]] == [("auc", True)]
     assert run["pushed"] == "/out/pushed/7"
@@ -149,12 +150,13 @@ def test_rates_of_groups_are_in_a_separate_table(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_best_constant_and_warnings_are_shown(capsys: pytest.CaptureFixture[str]):
+def test_references_and_warnings_are_shown(capsys: pytest.CaptureFixture[str]):
     summary = RunSummary(
         metrics={"auc": 0.95, "recall": 0.5},
         rows_evaluated=69,
         slices=(SliceMetrics({"hour": "3"}, 9, {"auc": 0.75}, {}),),
         constant={"auc": ConstantMetric(0.5), "brier_score": ConstantMetric(0.25)},
+        linear={"auc": 0.9, "brier_score": 0.1},
         verdict=BLESSED,
         warnings=("leakage of refund [0]: expected below 0.998, received 1",),
     )
@@ -163,6 +165,7 @@ def test_best_constant_and_warnings_are_shown(capsys: pytest.CaptureFixture[str]
         "slice          rows   auc  recall",
         "overall          69  0.95     0.5",
         "best constant         0.5",
+        "linear model          0.9",
         "hour = 3          9  0.75",
         "done in 61.2 s; the model is blessed",
         "  - warning: leakage of refund [0]: expected below 0.998, received 1",

@@ -59,6 +59,16 @@ def test_metric_is_compared_in_words(
     assert bool(measured.judgement) == bool(judgement)
 
 
+def test_metric_is_compared_with_a_linear_model():
+    auc, error = answer(
+        metrics={"auc": 0.75, "mean_squared_error": 3.0},
+        linear={"auc": 0.8, "mean_squared_error": 3.5},
+        baseline={"auc": 0.75},
+    ).measurements
+    assert (auc.linear, auc.judgement) == (0.8, "0.05 worse than a linear model; equal to the previous model")
+    assert (error.linear, error.judgement) == (3.5, "0.5 better than a linear model")
+
+
 def make_check(passed: bool, judged: bool = True, metric: str = "auc") -> Check:
     return Check(metric, {}, "at least 0.5", 0.25, None, 4, passed, None, judged)
 
