@@ -63,14 +63,19 @@ def measure(train: Examples, evaluated: Examples, plan: EvaluationPlan, label: L
     if not names:
         return LinearModel(unknown="there are no columns of numbers or texts")
     batches = [split_sample.draw(split, min(rows, _CELLS // len(names))) for split in (train, evaluated)]
+    if not all(batch.num_rows for batch in batches):
+        return LinearModel(unknown="a split has no rows")
     parsed = expression.parse(label.text)
-    texts = {name: concatenate([first_values(column_of(batch, name)) for batch in batches]) for name in parsed.columns}
-    for name, column in texts.items():
+    read = {name: concatenate([first_values(column_of(batch, name)) for batch in batches]) for name in parsed.columns}
+    for name, column in read.items():
         if pa.types.is_null(column.type):
             return LinearModel(unknown=f"column {name} of the label has no value")
-    labels = label_values.labels(parsed, plan.task, texts)
+    labels = label_values.labels(parsed, plan.task, read)
     weights = [weights_of(batch, plan.weight) if plan.weight else np.ones(batch.num_rows) for batch in batches]
     columns = [concatenate([read_single_values(column_of(batch, name)) for batch in batches]) for name in names]
+    columns = [column for column in columns if not pa.types.is_null(column.type)]
+    if not columns:
+        return LinearModel(unknown="no column has a value")
     matrix, is_text = _make_matrix(columns)
     known = np.isfinite(labels)
     is_train = np.arange(len(labels)) < batches[0].num_rows
@@ -84,11 +89,10 @@ def measure(train: Examples, evaluated: Examples, plan: EvaluationPlan, label: L
 def _make_matrix(columns: list[pa.Array]) -> tuple[_Floats, npt.NDArray[np.bool_]]:
     """Return float64 of shape [rows, columns], with the codes of texts, and NaN where a number is missing or infinite.
 
-    Columns without values are left out. The second array says which columns are texts, shape [columns].
+    The second array says which columns are texts, shape [columns].
     """
-    columns = [column for column in columns if not pa.types.is_null(column.type)]
     is_text = np.array([not pa.types.is_primitive(column.type) for column in columns], bool)
-    matrix = np.empty((len(columns[0]) if columns else 0, len(columns)))
+    matrix = np.empty((len(columns[0]), len(columns)))
     for at, column in enumerate(columns):
         values = column.dictionary_encode().indices.fill_null(-1) if is_text[at] else column
         matrix[:, at] = values.cast(pa.float64(), safe=False).fill_null(np.nan)

@@ -244,9 +244,9 @@ def _choose_threshold(constant: float, value: float, error: float) -> tuple[floa
     """
     gain = abs(value - constant)
     distance = min(gain, max(gain / 2, _ERRORS * error))
-    place = "halfway to" if distance == gain / 2 else "two standard errors from"
     if distance == gain:
-        place = "within two standard errors of"
+        return constant, f"within two standard errors of {value:.4g} of the fitted model"
+    place = "halfway to" if distance == gain / 2 else "two standard errors from"
     return value + (distance if value < constant else -distance), f"{place} {value:.4g} of the fitted model"
 
 

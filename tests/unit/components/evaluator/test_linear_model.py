@@ -119,3 +119,24 @@ def test_unknown_values_and_classes_of_the_eval_split_do_not_fail(tmp_path: Path
 def test_constant_label_and_missing_columns_are_reasons(tmp_path: Path) -> None:
     assert "all labels are alike" in str(measure_label(tmp_path, "x > 1000", "binary").unknown)
     assert measure_label(tmp_path, "empty", "regression").unknown == "column empty of the label has no value"
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluated", "reason"),
+    [
+        ({"empty": [None, None], "label": [1.0, 2.0]}, {"empty": [None], "label": [1.0]}, "no column has a value"),
+        ({"empty": [], "label": []}, {"empty": [1.0], "label": [1.0]}, "a split has no rows"),
+        ({"empty": [1.0, 3.0], "label": [1.0, 2.0]}, {"empty": [], "label": []}, "a split has no rows"),
+    ],
+)
+def test_splits_without_values_are_reasons_and_no_errors(
+    train: dict[str, Any], evaluated: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    plan = EvaluationPlan(
+        evaluation=EvaluationConfig(thresholds={"mean_squared_error": {"max": 1.0}}),
+        task="regression",
+        labels=(Label("label"),),
+        feature_columns=("empty", "absent"),
+    )
+    splits = [write(tmp_path, name, rows) for name, rows in (("train", train), ("eval", evaluated))]
+    assert measure(*splits, plan, plan.labels[0], 100).unknown == reason
