@@ -8,7 +8,10 @@ import pytest
 
 from tests.support.servers import databases
 
-_SERVERS = [pytest.param(name, marks=pytest.mark.needs(program)) for name, program in databases.PROGRAMS.items()]
+_SERVERS = [
+    pytest.param(name, marks=[pytest.mark.needs(program), *[pytest.mark.slow] * (name != "postgresql")])
+    for name, program in databases.PROGRAMS.items()
+]
 
 
 @pytest.fixture(scope="module", params=_SERVERS)

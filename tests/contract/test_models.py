@@ -139,7 +139,7 @@ def in_32_bits(kind: str, input_kind: str) -> tuple[list[Any], Any]:
 
 @pytest.mark.parametrize(
     "policy",
-    ["float32", pytest.param("mixed_bfloat16", marks=extended), pytest.param("mixed_float16", marks=slow)],
+    ["float32", pytest.param("mixed_bfloat16", marks=slow), pytest.param("mixed_float16", marks=slow)],
     indirect=True,
 )
 @pytest.mark.parametrize("kind", OF_KINDS.values())

@@ -186,9 +186,9 @@ built, tuned, misfits, clicks, digits = map(_fixture, (_built, _tuned, _misfits,
 weighted = _fixture(_weighted)
 
 
-@pytest.fixture(scope="session", params=["few", pytest.param("taxi", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session", params=["few", "taxi"])
 def example(request: pytest.FixtureRequest) -> Runs:
-    """Run an orchestrator's pipeline on this machine: few rows, or the shipped example in make test-slow."""
+    """Run an orchestrator's pipeline on this machine: few rows, or the shipped example."""
     runs: Runs = request.getfixturevalue(request.param)
     assert runs.first.exit_code == 0, runs.first.out or runs.first.err
     return runs

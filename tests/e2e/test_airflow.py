@@ -36,6 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         yield started
 
 
+@pytest.mark.slow
 def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Runs, tmp_path: Path):
     name = example.pipeline
     shared = (*example.config, "--set", f"runtime.output={tmp_path / 'out'}")

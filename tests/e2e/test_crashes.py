@@ -67,6 +67,7 @@ def test_native_abort(own: Runs, tmp_path: Path):
     assert_resumes(own, died, before, *another)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("own")
 def test_kill_from_outside(own: Runs, tmp_path: Path):
     before = own.pushed

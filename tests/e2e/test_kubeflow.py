@@ -13,7 +13,7 @@ from tests.support.runs.lineage_edges import edges
 from tests.support.servers import kubeflow_pipelines
 from tests.support.servers.databases import PASSWORD, SERVERS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, kubeflow_pipelines.needs_kfp]
+pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, pytest.mark.slow, kubeflow_pipelines.needs_kfp]
 
 
 def test_same_config_gives_the_same_model_and_lineage(

@@ -136,7 +136,7 @@ def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "node", [pytest.param(node, marks=[pytest.mark.slow] * (node in ("EdgeExporter", "DataGate"))) for node in GATES]
+    "node", [pytest.param(node, marks=[pytest.mark.slow] * (node != "Evaluator")) for node in GATES]
 )
 def test_gate_that_is_killed_has_no_verdict_and_is_resumed(runs: Runs, node: str) -> None:
     pattern, field = GATES[node]

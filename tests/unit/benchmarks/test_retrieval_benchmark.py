@@ -24,7 +24,7 @@ def test_matrix_factorization_finds_items_of_similar_users() -> None:
     assert not scores[2].any()
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_best_possible_ranking_beats_the_baselines() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 0)

@@ -89,7 +89,7 @@ def rows(random: np.random.Generator, count: int = ROWS) -> dict[str, pa.Array]:
     return columns
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_configured() -> None:
     random = np.random.default_rng(0)
     results = [judge(1, ROWS, ("r", rows(random)), rows(random), MonitorConfig()) for _ in range(200)]

@@ -399,8 +399,8 @@ def own_stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @both_lines
-@pytest.mark.extended
-@pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "tfrecord"])
 def test_user_function_with_two_phases_equals_tfxs(form: Format, own_stock: Transformed, tmp_path: Path) -> None:
     ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", OWN)
     assert_equal(ours, own_stock)

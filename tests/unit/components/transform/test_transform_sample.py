@@ -143,8 +143,14 @@ def test_operation_that_differs_from_numpy_is_an_error(tmp_path: Path, monkeypat
 
 
 @both_lines
-@pytest.mark.parametrize("op", [op for op in EXPORTED_OPS if op not in ("cross", "image")])
-@pytest.mark.extended
+@pytest.mark.parametrize(
+    "op",
+    [
+        pytest.param(op, marks=pytest.mark.extended if op in ("z_score", "vocab", "missing") else pytest.mark.slow)
+        for op in EXPORTED_OPS
+        if op not in ("cross", "image")
+    ],
+)
 def test_every_operation_is_compared_with_numpy(op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from components.features import ops
     from components.features.config import OPS
