@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from components.base.config_section import Task
+from components.evaluator.verdict import MissedClasses
 
 FILE = "plots.json"
 AT = 0.5
@@ -92,6 +93,26 @@ class Plots:
         from pydantic import TypeAdapter
 
         return TypeAdapter(cls).validate_json(text)
+
+
+def find_missed_classes(plots: Plots, classes: Sequence[str]) -> MissedClasses | None:
+    """Find the classes with rows of which the model recognizes none. Return None if it recognizes all, or for numbers.
+
+    Args:
+      plots: Plots of the evaluation. Classes that are not among those with the most rows are not judged.
+      classes: Names of the classes by class number. Further classes are named by their numbers.
+    """
+    buckets = plots.candidate.predictions
+    confusion = at_threshold(buckets) if plots.task == "binary" and buckets else plots.candidate.confusion
+    if confusion is None:
+        return None
+    missed = {}
+    for index, (number, counts) in enumerate(zip(confusion.classes, confusion.counts, strict=False)):
+        rows = sum(counts)
+        # No model can recognize labels that the training split lacks; they have the number -1.
+        if number >= 0 and rows and not counts[index]:
+            missed[classes[number] if number < len(classes) else str(number)] = rows
+    return MissedClasses(missed, AT if plots.task == "binary" else None) if missed else None
 
 
 def roc(buckets: Sequence[Bucket]) -> list[Point]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 FILE = "verdict.json"
+_CLASSES_NAMED = 5
 
 CheckKind = Literal["min", "max", "worse_by", "worse_by_fraction", "gap", "constant", "leakage", "importance"]
 """Kind of a bound: the keys of a threshold, the gap between groups, and the bounds that do not name a metric."""
@@ -125,6 +126,25 @@ class Check:
         compared = "" if self.baseline is None else f", the baseline has {self.baseline:.6g}"
         why = f" ({self.why})" if self.why else ""
         return f"{self.metric}{where}: expected {self.bound}, received {received}{compared}{why}"
+
+
+@dataclass(frozen=True)
+class MissedClasses:
+    """The classes of which a model recognizes no row.
+
+    Attributes:
+      rows: Name of a class → number of its rows.
+      at: Least probability of label 1 that counts as recognized; None if it is the most probable class.
+    """
+
+    rows: dict[str, float]
+    at: float | None
+
+    def __str__(self) -> str:
+        named = [f"{name} ({rows:,.10g} rows)" for name, rows in list(self.rows.items())[:_CLASSES_NAMED]]
+        left = f" and {len(self.rows) - _CLASSES_NAMED:,} more classes" if len(self.rows) > _CLASSES_NAMED else ""
+        at = "" if self.at is None else f" at probability {self.at:g}"
+        return f"the model never recognizes {', '.join(named)}{left}: recall 0 %{at}"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,20 @@ def paths(graph: str) -> dict[str, str]:
     return {name: file_io.join(folder, path.rpartition("/")[2]) for name, path in files.items()}
 
 
+def read_label_classes(graph: str) -> list[str]:
+    """Read the names of the label's classes by class number; empty if the label is not a class.
+
+    Args:
+      graph: Folder of the graph.
+    """
+    path = paths(graph).get(feature_names.LABEL_CLASSES)
+    if path is None or not file_io.file_system(path).exists(path):
+        return []
+    with file_io.open_binary(path) as file:
+        # Do not use splitlines: only a newline ends a class, and other line separators of Unicode may be in a name.
+        return file.read().decode(errors="replace").removesuffix("\n").split("\n")
+
+
 def entries(path: str) -> int:
     """Count the lines of a vocabulary."""
     with file_io.open_binary(path) as file:

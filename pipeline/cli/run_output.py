@@ -266,7 +266,7 @@ def _format_end(result: RunResult) -> Text:
         text.append(f"; the model is {summary.verdict}{forced}", style="default")
     for check in failed:
         text.append(f"\n  - {check}", style="default")
-    for warning in summary.warnings:
+    for warning in (*summary.warnings, *filter(None, [summary.missed_classes])):
         text.append(f"\n  - warning: {warning}", style="default")
     for name, node_result in summary.results.items():
         for finding in NODES_WITH_RESULT[name].list_findings(node_result):

@@ -12,7 +12,7 @@ from typing import Any
 from components.base.errors import PipelineError
 from components.data.coarse_numbers import CoarseNumbers
 from components.data.near_duplicates import NearDuplicates
-from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
+from components.evaluator.verdict import Check, ConstantMetric, MissedClasses, SliceMetrics
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
 from components.serving.check_result import ServingCheckResult
@@ -193,6 +193,8 @@ class RunSummary:
     """Results of the config's bounds: whether the model meets them."""
     warnings: tuple[str, ...] = ()
     """Warnings of the verdict, for example of leakage, or of a model that does not beat a constant prediction."""
+    missed_classes: MissedClasses | None = None
+    """Classes of which the model recognizes no row of the eval split."""
     verdict: str = NOT_EVALUATED
     forced: str | None = None
     """Reason of --force-bless if the model was blessed although checks failed."""

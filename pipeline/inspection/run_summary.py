@@ -20,7 +20,7 @@ from components.evaluator import importance, mistakes, plot_data, verdict
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
-from components.evaluator.verdict import SliceMetrics, Verdict
+from components.evaluator.verdict import MissedClasses, SliceMetrics, Verdict
 from components.features import graph_files
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
@@ -71,6 +71,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         slices=tuple(metrics for metrics in slices if metrics.slice),
         checks=verdict.checks if verdict else (),
         warnings=verdict.warnings if verdict else (),
+        missed_classes=_find_missed_classes(evaluation, graph),
         verdict=_read_verdict(_find_last(store, run, "ModelBlessing")),
         forced=verdict.forced if verdict else None,
         serving=_read_serving_check(_find_last(store, run, "InfraBlessing")),
@@ -158,6 +159,12 @@ def _read_hash_collisions(graph: Artifact | None) -> tuple[HashCollisions, ...]:
 
 def _read_unparsed_dates(graph: Artifact | None) -> tuple[UnparsedDates, ...]:
     return graph_files.read_unparsed_dates(graph.uri) if graph else ()
+
+
+def _find_missed_classes(evaluation: Artifact | None, graph: Artifact | None) -> MissedClasses | None:
+    plots = read_plots(evaluation.uri) if evaluation else None
+    classes = graph_files.read_label_classes(graph.uri) if graph else []
+    return plot_data.find_missed_classes(plots, classes) if plots else None
 
 
 def _read_training(model_run: Artifact | None) -> dict[str, int]:

@@ -12,7 +12,6 @@ from components.evaluator.verdict import ConstantMetric, SliceMetrics
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_EVALUATED, RunSummary
 from pipeline.inspection.evaluation_tables import format_slice_name, split_metric_names
-from pipeline.inspection.report.evaluation_charts import EvaluationCharts
 from pipeline.inspection.report.svg import format_figure
 
 if TYPE_CHECKING:
@@ -86,20 +85,15 @@ class Answer:
     changes: list[str]
 
 
-def make_answer(content: Content, charts: EvaluationCharts | None) -> Answer:
-    """Return the answers about a run.
-
-    Args:
-      content: Content of the report.
-      charts: Charts of the evaluation, with the confusion matrices. None if they were not recorded.
-    """
+def make_answer(content: Content) -> Answer:
+    """Return the answers about a run."""
     summary = content.summary
     return Answer(
         predicts=_describe_prediction(content.config, len(summary.column_types)),
         measurements=[_measure(summary, name) for name in _choose_metrics(summary)],
         reasons=list(_list_reasons(content.run, summary)),
         uses=_list_important_columns(content),
-        failures=[*_list_worse_slices(summary), *_list_missed_classes(charts)],
+        failures=[*_list_worse_slices(summary), *_list_missed_classes(summary)],
         warnings=[*summary.describe_data_warnings(), *summary.warnings, *_list_findings(summary)],
         before=content.trained_before.run if content.trained_before else None,
         changes=list(_list_changes(content)),
@@ -238,18 +232,9 @@ def _list_worse_slices(summary: RunSummary) -> Iterator[Remark]:
         yield Remark("pass", f"No slice has a clearly worse {name} than the whole.")
 
 
-def _list_missed_classes(charts: EvaluationCharts | None) -> Iterator[Remark]:
-    """Return the classes of which the model recognizes no row."""
-    for matrix in charts.matrices[:1] if charts else ():
-        missed = [
-            f"{name} ({format_figure(sum(count for count, _ in row))} rows)"
-            for name, row, recall in zip(matrix.classes, matrix.rows, matrix.recall, strict=False)
-            if recall == 0
-        ]
-        if missed:
-            left = f" and {len(missed) - _TOP:,} more" if len(missed) > _TOP else ""
-            at = f" at probability {charts.at:g}" if charts and charts.at is not None else ""
-            yield Remark("warning", f"The model never recognizes {', '.join(missed[:_TOP])}{left}: recall 0 %{at}")
+def _list_missed_classes(summary: RunSummary) -> Iterator[Remark]:
+    if summary.missed_classes:
+        yield Remark("warning", f"{summary.missed_classes}")
 
 
 def _list_changes(content: Content) -> Iterator[str]:

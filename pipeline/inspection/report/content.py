@@ -18,7 +18,7 @@ from components.base.errors import PipelineError
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
-from components.features import feature_names
+from components.features import feature_names, graph_files
 from components.features.config import FeaturesConfig
 from components.results import version_manifest
 from pipeline.core.metadata.store import Artifact, Run, Store
@@ -385,11 +385,8 @@ def _read_mistakes(outputs: _Outputs) -> list[Mistake] | None:
 
 
 def _read_classes(outputs: _Outputs) -> list[str]:
-    file = _find_vocabulary_files(outputs).get(feature_names.LABEL_CLASSES)
-    if file is None or _count_lines(file) is None:
-        return []
-    # Do not use splitlines: only a newline ends a class, and other line separators of Unicode may be part of a name.
-    return file.read_bytes().decode(errors="replace").removesuffix("\n").split("\n")
+    graph = outputs.last("TransformGraph")
+    return graph_files.read_label_classes(graph.uri) if graph else []
 
 
 def _read_manifest(summary: RunSummary) -> version_manifest.Manifest:

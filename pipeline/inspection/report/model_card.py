@@ -105,8 +105,7 @@ def to_markdown(content: Content) -> str:
 
 def _format_answer(content: Content) -> list[str]:
     """Return the lines of the summary, which the report begins with as well."""
-    charts = evaluation_charts.draw(content.plots, {}, content.classes) if content.plots else None
-    result = make_answer(content, charts)
+    result = make_answer(content)
     lines = ["## Summary", "", *([f"It predicts {_escape(result.predicts)}.", ""] if result.predicts else [])]
     if result.measurements:
         titles = ("metric", "model", "best constant", "linear model", "previous model", "in words")

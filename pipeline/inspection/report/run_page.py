@@ -85,7 +85,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             summary=summary,
             missing=content.missing,
             forced=_describe_forced_blessing(summary),
-            answer=answer.make_answer(content, charts),
+            answer=answer.make_answer(content),
             warnings_shown=_WARNINGS,
             rows=_list_rows(summary)[:_ROWS],
             **_prepare_pipeline(content.run, content.upstream, folder),

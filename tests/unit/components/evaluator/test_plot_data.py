@@ -6,6 +6,7 @@ import pytest
 
 from components.evaluator import plot_data
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
+from components.evaluator.verdict import MissedClasses
 from tests.support.data.tolerances import float64_sum
 
 NEAR = float64_sum(4)
@@ -64,3 +65,31 @@ def test_written_plots_are_read_back() -> None:
         Plots("regression", ModelPlots(BUCKETS, BUCKETS), ModelPlots(BUCKETS)),
     ):
         assert Plots.from_json(plots.to_json()) == plots
+
+
+def test_missed_classes_have_rows_and_none_is_recognized() -> None:
+    confusion = Confusion((-1, 0, 2, 5), 3, ((0, 4, 0, 0, 0), (0, 9, 0, 1, 0), (0, 2, 0, 5, 0), (0, 0, 0, 0, 0)))
+    plots = Plots("multiclass", ModelPlots(confusion=confusion), None)
+    missed = plot_data.find_missed_classes(plots, ["cat", "cow", "dog"])
+    assert missed is not None
+    assert (missed.rows, str(missed)) == ({"dog": 7}, "the model never recognizes dog (7 rows): recall 0 %")
+
+
+@pytest.mark.parametrize(
+    ("probability", "expected"),
+    [(0.25, "the model never recognizes 1 (3 rows): recall 0 % at probability 0.5"), (0.75, None)],
+)
+def test_label_of_a_binary_task_is_missed_at_one_half(probability: float, expected: str | None) -> None:
+    buckets = (Bucket(0.1, 0.2, 7, 0, 1), Bucket(probability, probability + 0.1, 3, 3, 2))
+    missed = plot_data.find_missed_classes(Plots("binary", ModelPlots(predictions=buckets), None), [])
+    assert (str(missed) if missed else None) == expected
+
+
+def test_missed_classes_are_named_up_to_five() -> None:
+    missed = MissedClasses({f"{number}": 1.0 for number in range(7)}, None)
+    assert str(missed).endswith("4 (1 rows) and 2 more classes: recall 0 %")
+
+
+def test_numbers_have_no_classes() -> None:
+    buckets = (Bucket(0.1, 0.2, 7, 1, 1),)
+    assert plot_data.find_missed_classes(Plots("regression", ModelPlots(predictions=buckets), None), []) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from components.base.errors import InputError
-from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
+from components.evaluator.verdict import Check, ConstantMetric, MissedClasses, SliceMetrics
 from pipeline.cli.run_output import ProgressDisplay, print_summary
 from pipeline.core.records import BLESSED, NOT_BLESSED, NodeResult, RunResult, RunSummary
 from pipeline.core.run_record import create_run
@@ -159,6 +159,7 @@ def test_references_and_warnings_are_shown(capsys: pytest.CaptureFixture[str]):
         linear={"auc": 0.9, "brier_score": 0.1},
         verdict=BLESSED,
         warnings=("leakage of refund [0]: expected below 0.998, received 1",),
+        missed_classes=MissedClasses({"yes": 3}, 0.5),
     )
     print_summary(make_result(summary=summary), "plain")
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
@@ -169,6 +170,7 @@ def test_references_and_warnings_are_shown(capsys: pytest.CaptureFixture[str]):
         "hour = 3          9  0.75",
         "done in 61.2 s; the model is blessed",
         "  - warning: leakage of refund [0]: expected below 0.998, received 1",
+        "  - warning: the model never recognizes yes (3 rows): recall 0 % at probability 0.5",
     ]
 
 

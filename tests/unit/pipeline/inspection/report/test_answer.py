@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
+from components.evaluator.verdict import Check, ConstantMetric, MissedClasses, SliceMetrics
 from pipeline.core.records import RunSummary
 from pipeline.inspection.report.answer import Answer, Remark, make_answer
 from pipeline.inspection.report.content import Content, TrainedBefore
-from pipeline.inspection.report.evaluation_charts import EvaluationCharts, Matrix
 from tests.support.runs.report_runs import content_of, write_run
 from tests.support.runs.store_writer import Writer
 
 
-def answer(config: Any = None, charts: EvaluationCharts | None = None, error: str = "", **summary: Any) -> Answer:
-    return make_answer(Content({"error": error}, RunSummary(**summary), config=config), charts)
+def answer(config: Any = None, error: str = "", **summary: Any) -> Answer:
+    return make_answer(Content({"error": error}, RunSummary(**summary), config=config))
 
 
 @pytest.mark.parametrize(
@@ -101,9 +100,8 @@ def test_slices_fail_if_their_interval_is_on_the_worse_side():
 
 
 def test_class_without_recall_is_a_failure():
-    matrix = Matrix("model", ["cat", "dog"], [[(9.0, 5), (0.0, 0)], [(7.0, 5), (0.0, 0)]], [1.0, 0.0], [0.56, None])
-    [failure] = answer(charts=EvaluationCharts(matrices=[matrix])).failures
-    assert failure == Remark("warning", "The model never recognizes dog (7 rows): recall 0 %")
+    [failure] = answer(missed_classes=MissedClasses({"dog": 7.0}, None)).failures
+    assert failure == Remark("warning", "the model never recognizes dog (7 rows): recall 0 %")
 
 
 def test_run_is_compared_with_the_last_that_trained_another_model(tmp_path: Path):
@@ -115,18 +113,18 @@ def test_run_is_compared_with_the_last_that_trained_another_model(tmp_path: Path
     content = content_of(tmp_path, "r3")
     assert content.trained_before
     assert content.trained_before.run == "r2"
-    assert make_answer(content, None).changes == []
+    assert make_answer(content).changes == []
     content = content_of(tmp_path, "r2")
     assert content.trained_before
     assert content.trained_before.run == "r1"
-    [data] = make_answer(content, None).changes
+    [data] = make_answer(content).changes
     assert data.startswith("columns of the data: fare (distance ")
 
 
 def test_changes_name_config_and_metrics():
     before = TrainedBefore("r1", {"training.steps": ["30", "60"], "model.kind": [None, "mlp"]}, {"auc": 0.5})
     content = Content({"error": ""}, RunSummary(metrics={"auc": 0.75}), trained_before=before)
-    assert make_answer(content, None).changes == [
+    assert make_answer(content).changes == [
         "training.steps: 30 → 60",
         "model.kind: not set → mlp",
         "auc: 0.5000 → 0.7500",
