@@ -121,9 +121,11 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
             option = unknown[1].partition("=")[0]
-            message = (
-                f"expected {option} before --, received it after"
-                if option in flags
-                else f"unknown option {unknown[1]}{did_you_mean(option, flags)}"
-            )
+            group = self.prog.split()[2]
+            if option in flags:
+                message = f"expected {option} before --, received it after"
+            elif option in list_second_words(group):
+                message = f"expected {group} {option} before the options, received {option} after an option"
+            else:
+                message = f"unknown option {unknown[1]}{did_you_mean(option, flags)}"
         sys.exit(print_error(InputError(message, f"see {self.prog} --help")))

@@ -103,6 +103,12 @@ def test_verb_is_suggested_for_a_former_or_mistyped_name(typed: str, suggestion:
         find_verb(typed.split())
 
 
+def test_second_word_after_an_option_is_named():
+    ended = light_command("models", "--config", "taxi.yaml", "promote", "3")
+    assert ended.exit_code == 2
+    assert ended.err.startswith("error: expected models promote before the options, received promote after an option\n")
+
+
 def test_error_of_an_unknown_verb_lists_the_verbs_of_the_group():
     with pytest.raises(
         InputError, match=r"unknown verb 'node 2026'; expected node and one of compile, run, worker-pool\n"
