@@ -155,7 +155,7 @@ def _make_config(config: Config, draft: Draft, kind: Kind, rows: int, file: str,
       output: Folder for the outputs of the candidate's run.
     """
     training_rows = defaults.training_rows(rows, defaults.FITTED_SPLIT)
-    model, training, _ = defaults.sections(kind, training_rows, draft.defaults.many_ids)
+    model, training, _ = defaults.sections(kind, training_rows, draft.defaults.many_ids, draft.task.loss)
     data = {
         "path": (file,),
         "split": SplitConfig(**defaults.FITTED_SPLIT),

@@ -74,7 +74,9 @@ class Draft:
                 f"--kind: {kind} expects a column with lists of another column's earlier values, received none",
                 "give another --kind, or none",
             )
-        model, training, why_training = sections(kind, training_rows(self.table.rows), self.defaults.many_ids)
+        model, training, why_training = sections(
+            kind, training_rows(self.table.rows), self.defaults.many_ids, self.task.loss
+        )
         defaults = replace(
             self.defaults,
             model=model,

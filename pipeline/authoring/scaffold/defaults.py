@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from components.models.config import Kind
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
@@ -94,7 +95,7 @@ def training_defaults(
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
     rows = training_rows(table.rows)
     kind, why_model = _kind(rows, many_ids, any(column.is_history for column in features.values()))
-    model, training, why_training = sections(kind, rows, many_ids)
+    model, training, why_training = sections(kind, rows, many_ids, task.loss)
     thresholds, why = choose_thresholds(task, table.rows - rows)
     sliced = [name for name in features if _is_sliced(table, name)]
     return TrainingDefaults(
@@ -131,15 +132,19 @@ def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
     return (*kinds, *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
 
 
-def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dict[str, Any], str]:
+def sections(
+    kind: Kind, rows: int, many_ids: bool, loss: str | None = None
+) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Return the sections `model` and `training` for a kind, and the reason for the number of steps.
 
     Args:
       kind: Kind of model.
       rows: Number of rows in the training split.
       many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
+      loss: `model.loss`; None for the default of the task.
     """
     model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
+    model |= {"loss": loss} if loss else {}
     folds = {"folds": _FOLDS} if rows <= _FEW_ROWS else {}
     if folds and kind in ("tabm", "ensemble"):
         model["members"] = _MEMBERS_OF_FOLD
@@ -187,8 +192,8 @@ def choose_thresholds(
     """Return a threshold for the first model, and a comment that explains it.
 
     It lies between the constant prediction and the fitted model; see `_choose_threshold`. The metric is the AUC, the
-    accuracy or the squared error. If the accuracy of the fitted model exceeds the constant's only by noise, as with a
-    class that most rows have, it is the crossentropy.
+    accuracy, the squared error, or the deviance of counts. If the accuracy of the fitted model exceeds the constant's
+    only by noise, as with a class that most rows have, it is the crossentropy.
 
     Args:
       task: Label and learning task.
@@ -201,6 +206,16 @@ def choose_thresholds(
     """
     size = [count for count in (rows, len(fitted.losses) if fitted else 0) if count]
     error = float(fitted.losses.std() * np.sqrt(sum(1 / count for count in size))) if fitted else 0.0
+    if task.loss == "poisson":
+        mean = float(task.values.mean())
+        constant = 2 * float(special.xlogy(task.values, task.values / mean).mean())
+        most, why = constant, f"always predicting the mean has {constant:.4g}"
+        # The loss is half the deviance, in units of the mean.
+        value = 2 * mean * fitted.loss if fitted else constant
+        if value < constant:
+            most, place = _choose_threshold(constant, value, 2 * mean * error)
+            why = f"{why}; {place}"
+        return {"poisson_deviance": {"max": float(f"{most:.3g}"), "worse_by_fraction": 0.02}}, why
     if task.task == "regression":
         variance = float(task.values[np.isfinite(task.values)].var())
         most, why = variance, f"always predicting the mean has {variance:.4g}"

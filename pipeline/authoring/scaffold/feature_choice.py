@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,11 @@ _NAMED_EPOCH = (-2_208_988_800, 31_536_000)
 seconds since 1970. Smaller numbers may be durations, or dates such as 20241231."""
 _WORDS_OF_TEXTS = 10_000
 """Size of a vocabulary of words and pairs of words."""
+_COMPARED, _KEYS = 2_000, 8
+"""Number of rows by which columns are searched for copies, before they are compared in all rows; and the number of rows
+of columns of numbers that hardly repeat."""
+_ROUNDING = 1e-9
+"""Distance of a correlation from 1 that the rounding of float32 makes."""
 _WEAK = 0.75
 """AUC below which a column of the label's expression may be a feature, because it hardly predicts the label alone."""
 
@@ -117,7 +123,80 @@ def choose(
             choices[name] = ExcludedColumn("the label" if len(task.columns) == 1 else "the label is computed from it")
         else:
             choices[name] = _column(name, column, table, task, date_order)
+    features = [name for name, choice in choices.items() if isinstance(choice, FeatureChoice)]
+    for name, original in find_copies(table, features).items():
+        choices[name] = ExcludedColumn(f"a copy of {original}: each value corresponds to one of its values")
     return choices
+
+
+def find_copies(table: Table, names: Sequence[str]) -> dict[str, str]:
+    """Find columns whose values determine the values of an earlier column, and the other way round, in all rows.
+
+    Values that repeat have to correspond one to one, such as names and their codes. Other numbers have to be equal, or
+    in another unit, such as kilometres and miles.
+
+    Args:
+      table: Sample of the data.
+      names: Columns to compare.
+
+    Returns:
+      Column → the first column that it is a copy of.
+    """
+    originals: dict[bytes, list[str]] = {}
+    copies: dict[str, str] = {}
+    for name in names:
+        column = table.columns[name]
+        if kind(column) == "lists":
+            continue
+        head = column.slice(0, _COMPARED)
+        codes = _encode(head)
+        is_same = _is_rescaled
+        if 2 * (int(codes.max(initial=-1)) + 1) <= len(codes):
+            key, is_same = hashlib.blake2b(codes).digest(), _is_renamed
+        elif kind(column) == "bytes":
+            continue
+        else:
+            # In another unit, values have the same distance from the mean in standard deviations, or the opposite one.
+            key = np.round(np.abs(_standardize(numbers(head))[:_KEYS]), 3).tobytes()
+        alike = originals.setdefault(key, [])
+        if original := next((other for other in alike if is_same(column, table.columns[other])), None):
+            copies[name] = original
+        else:
+            alike.append(name)
+    return copies
+
+
+def _is_renamed(column: pa.Array, other: pa.Array) -> bool:
+    """Check whether the values of two columns correspond one to one."""
+    return np.array_equal(_encode(column), _encode(other))
+
+
+def _encode(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Return the number of each value in the order of the first rows, shape [rows]; -1 for missing values."""
+    indices = column.dictionary_encode().indices
+    return np.ascontiguousarray(indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int32)
+
+
+def _is_rescaled(column: pa.Array, other: pa.Array) -> bool:
+    """Check whether two columns of numbers are equal, except for their unit and zero point."""
+    if kind(column) == "bytes" or kind(other) == "bytes":
+        return False
+    first, second = numbers(column), numbers(other)
+    are_finite = np.isfinite(first)
+    return np.array_equal(are_finite, np.isfinite(second)) and _is_linear(first[are_finite], second[are_finite])
+
+
+def _standardize(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    finite = values[np.isfinite(values)]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (values - finite.mean()) / finite.std()
+
+
+def _is_linear(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> bool:
+    """Check whether finite values are a linear function of others, except for the rounding of float32."""
+    if len(first) < 3 or not first.std() or not second.std():
+        return False
+    return bool(abs(np.corrcoef(first, second)[0, 1]) > 1 - _ROUNDING)
 
 
 def _column(
@@ -175,7 +254,7 @@ def _number(name: str, column: pa.Array, distinct: int, missing: float, columns:
     if integer and _ID_NAME.search(name) and distinct > 0.5 * len(values):
         return ExcludedColumn(f"{distinct:,} values in {len(values):,} rows: an identifier")
     least, greatest = values.min(), values.max()
-    tail = bool(least >= 0 and values.std() and skew(values) > _LONG_TAIL)
+    tail = bool(distinct > 2 and least >= 0 and skew(values) > _LONG_TAIL)
     notes = [f"{_short(least)} … {_short(greatest)}"]
     zeros = float((values == 0).mean())
     notes += [f"{zeros:.0%} zeros"] * (zeros >= 0.2 and distinct > 2)
@@ -336,10 +415,7 @@ def _is_copy(column: pa.Array, distinct: int, task: LearningTask) -> bool:
             return False
         values = numbers(column)
         are_finite = np.isfinite(values) & np.isfinite(task.values)
-        if are_finite.sum() < 3 or values[are_finite].std() == 0 or task.values[are_finite].std() == 0:
-            return False
-        # Columns are float32, so the correlation of a copy is not exactly 1.
-        return bool(abs(np.corrcoef(values[are_finite], task.values[are_finite])[0, 1]) > 1 - 1e-9)
+        return _is_linear(values[are_finite], task.values[are_finite])
     classes = len(task.classes)
     if column.null_count or distinct != classes:
         return False

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.stats import skew
+from sklearn.isotonic import isotonic_regression
 
 from components.base.config_section import Task
 from components.base.errors import InputError
@@ -22,6 +26,16 @@ _CLASSES = 30
 """Maximum number of distinct integers that are classes. More of them are a quantity."""
 _ROWS_OF_NUMBER = 5
 """Minimum mean number of rows per distinct integer for classes. With fewer rows, classes could not be learned."""
+_VALUES_OF_QUANTITY = 7
+"""Minimum number of distinct integers that may be a quantity. Fewer frequencies rise and fall by chance."""
+_RARE_END = 0.1
+"""Maximum frequency of the rarer end of a quantity, as a share of the greatest frequency."""
+_UNEVEN, _UNEVEN_OF_MANY, _MANY_VALUES = 0.05, 0.1, 10
+"""Maximum mean deviation, beyond noise, from frequencies that rise and then fall, as a share of the frequency; and the
+same from so many integers on, whose frequencies hardly rise and fall by chance."""
+_SKEWED = 0.5
+"""Skewness from which numbers that begin at 0 are counts."""
+_CLASS_NAME = re.compile(r"(?:^|_)(?:class|type|kind|category|code|group|cluster|species)$", re.IGNORECASE)
 _ROWS_OF_CLASS = 10
 """Minimum number of rows of a class. init warns about classes with fewer rows."""
 _MOST_CLASSES = 1_000
@@ -40,6 +54,7 @@ class LearningTask:
         Missing labels are NaN.
       classes: Value → number of rows, the most frequent value first. Empty for a regression.
       notes: Comments for the config.
+      loss: `model.loss`, if it is not the default of the task.
     """
 
     label: str
@@ -48,6 +63,7 @@ class LearningTask:
     values: npt.NDArray[np.float64]
     classes: Mapping[str, int]
     notes: tuple[str, ...]
+    loss: Literal["poisson"] | None = None
 
 
 def learning_task_of(table: Table, label: str, task: Task | None = None) -> LearningTask:
@@ -98,7 +114,8 @@ def _derive_from_expression(parsed: expression.Expression, table: Table, task: T
 def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     """Derive the learning task of a column from the number of its distinct values.
 
-    Texts and few distinct integers are classes, other numbers are a regression. In between, the user has to decide.
+    Texts and few distinct integers are classes, unless the integers are a quantity. Other numbers are a regression. In
+    between, the user has to decide.
     """
     column_kind = kind(column)
     if column_kind in ("missing", "lists"):
@@ -111,8 +128,10 @@ def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> Learn
         return _check(_derive_from_texts(name, texts(column), task), task)
     values = numbers(column)
     _check_complete(name, int((~np.isfinite(values)).sum()), len(values))
-    distinct = np.unique(values)
+    distinct, frequencies = np.unique(values, return_counts=True)
     integers = bool((distinct == np.round(distinct)).all())
+    if task != "multiclass" and integers and _is_quantity(name, distinct, frequencies):
+        return _check(_make_quantity(name, values, task), task)
     if task is None and integers and _CLASSES < len(distinct) <= min(_MOST_CLASSES, len(values) / _ROWS_OF_NUMBER):
         raise InputError(
             f"--label: {name!r} holds {len(distinct):,} different whole numbers, {distinct[0]:.0f} to "
@@ -139,6 +158,42 @@ def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> Learn
     codes = np.searchsorted(distinct, values)
     classes = _count_values(values.astype(int) if integers else values)
     return _check(LearningTask(name, "multiclass", (name,), codes * 1.0, classes, _rare(classes)), task)
+
+
+def _is_quantity(name: str, distinct: npt.NDArray[np.float64], frequencies: npt.NDArray[np.int64]) -> bool:
+    """Check whether integers are a quantity, such as a count or a grade, and not codes of classes.
+
+    The frequencies of a quantity rise and then fall, and one end is rare. The frequencies of codes have no order. Rare
+    integers cannot be learned as classes.
+
+    Args:
+      name: Name of the column, which may say that it contains classes.
+      distinct: The integers, ascending; shape [integers].
+      frequencies: Number of rows per integer; shape [integers].
+    """
+    if len(distinct) < _VALUES_OF_QUANTITY or _CLASS_NAME.search(name):
+        return False
+    if len(distinct) <= _CLASSES and frequencies.sum() < _ROWS_OF_NUMBER * len(distinct):
+        return True
+    peak = int(frequencies.argmax())
+    if min(frequencies[0], frequencies[-1]) > _RARE_END * frequencies[peak]:
+        return False
+    rising = isotonic_regression(frequencies[: peak + 1])
+    falling = isotonic_regression(frequencies[peak:], increasing=False)
+    expected = np.concatenate([rising, falling[1:]])
+    beyond_noise = np.abs(frequencies - expected) - 2 * np.sqrt(expected) - 1
+    most = _UNEVEN if len(distinct) < _MANY_VALUES else _UNEVEN_OF_MANY
+    return bool((np.maximum(beyond_noise, 0) / expected).mean() <= most)
+
+
+def _make_quantity(name: str, values: npt.NDArray[np.float64], task: Task | None) -> LearningTask:
+    """Return the learning task of a column of integers that are a quantity; counts have the loss of counts."""
+    is_count = bool(values.min() == 0 and skew(values) > _SKEWED)
+    kind_text = "counts" if is_count else "a quantity"
+    note = f"whole numbers, {values.min():,.0f} to {values.max():,.0f}, most of them near {np.median(values):,.0f}: "
+    note += f"{kind_text}; --task multiclass would make them classes"
+    notes = (note,) if task is None else ()
+    return LearningTask(name, "regression", (name,), values, {}, notes, "poisson" if is_count else None)
 
 
 def _derive_from_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:

@@ -153,3 +153,41 @@ def test_times_before_2000_are_recognized_by_the_name_of_the_column(unit: str, f
 def test_small_numbers_in_a_column_named_time_are_not_dates(values: Any, tmp_path: Path) -> None:
     _, ops = choose_features("time", list(values), tmp_path)
     assert "date_parts" not in [op.op for op in ops]
+
+
+@pytest.mark.parametrize(
+    ("copy", "original"),
+    [
+        (lambda table: table["sex"].map({"f": 0, "m": 1}), "sex"),
+        (lambda table: 1 - (table["sex"] == "m") * 1, "sex"),
+        (lambda table: table["celsius"] * 1.8 + 32, "celsius"),
+        (lambda table: -table["celsius"], "celsius"),
+        (lambda table: table["rooms"] ** 2, "rooms"),
+        (lambda table: table["celsius"] ** 2, None),
+        (lambda table: table["celsius"] + np.arange(ROWS) * 1e-3, None),
+        (lambda table: table["sex"].where(table.index != 7), None),
+        (lambda table: np.arange(ROWS) // 2, None),
+    ],
+)
+def test_copies_of_a_column_are_excluded(copy: Any, original: str | None, tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    table = pd.DataFrame(
+        {
+            "sex": chance.choice(["f", "m"], ROWS),
+            "celsius": chance.normal(15, 8, ROWS),
+            "rooms": chance.integers(1, 9, ROWS),
+            "pair": chance.permutation(ROWS) // 2,
+            "y": chance.integers(0, 2, ROWS),
+        }
+    )
+    table["copy"] = copy(table)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    choice = draft([str(tmp_path / "table.csv")], "y").columns["copy"]
+    expected = f"a copy of {original}: each value corresponds to one of its values"
+    assert (choice.why == expected) == (original is not None)
+    assert isinstance(choice, ExcludedColumn) == (original is not None)
+
+
+def test_flag_that_is_rarely_set_has_no_logarithm(tmp_path: Path) -> None:
+    _, ops = choose_features("rare", [int(row % 50 == 0) for row in range(ROWS)], tmp_path)
+    assert [op.op for op in ops] == ["z_score"]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.metrics import mean_poisson_deviance
 
 from components.base.config_section import Task
 from components.base.errors import InputError
@@ -217,7 +218,7 @@ def test_label_that_cannot_be_learned_is_rejected(
 
 
 def test_features_of_a_draft_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = {name: np.arange(100) * factor % 37 for name, factor in (("a", 5), ("b", 7), ("c", 11))}
+    rows = dict(zip("abc", random().integers(0, 37, (3, 100)), strict=True))
     table = write_rows("wide", {**rows, "y": np.arange(100) % 2}, tmp_path)
     monkeypatch.setattr(scaffold, "MOST_FEATURE_COLUMNS", 3)
     assert draft([table], "y").features == ["a", "b", "c"]
@@ -295,6 +296,55 @@ def draft_with_label(values: Any, folder: Path, task: Task | None = None) -> Dra
 def test_integers_with_few_rows_per_value_are_a_regression(tmp_path: Path) -> None:
     assert draft_with_label(random().integers(0, 300, ROWS), tmp_path).task.task == "regression"
     assert draft_with_label([row % 30 for row in range(ROWS)], tmp_path).task.task == "multiclass"
+
+
+def repeat_integers(*frequencies: int) -> Any:
+    return random().permutation(np.repeat(np.arange(len(frequencies)), frequencies))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (random().poisson(1.5, 2_000), ("regression", "poisson")),
+        (repeat_integers(4141, 782, 174, 30, 24, 9, 12, 12, 5, 1), ("regression", "poisson")),
+        (np.clip(random().normal(11, 3, 2_000).round(), 0, 20).astype(int), ("regression", None)),
+        # Few rows per integer: miles per gallon of 93 cars.
+        (random().normal(22, 5, 93).round().astype(int), ("regression", None)),
+        (repeat_integers(*[180] * 10), ("multiclass", None)),
+        (repeat_integers(153, 70, 135, 62, 70, 40, 150), ("multiclass", None)),
+        # The frequencies of the cover types of a forest.
+        (repeat_integers(2118, 2832, 357, 27, 95, 174, 205), ("multiclass", None)),
+        (repeat_integers(50, 300, 20), ("multiclass", None)),
+    ],
+)
+def test_integers_whose_frequencies_rise_and_fall_are_a_quantity(
+    values: Any, expected: tuple[Task, str | None], tmp_path: Path
+) -> None:
+    drafted = draft_with_label(values, tmp_path)
+    config = tmp_path / "drafted.yaml"
+    config.write_text(drafted.config("schema.pbtxt"))
+    loaded = load(str(config)).config
+    assert (loaded.data.task, loaded.model.loss) == expected
+    assert bool(drafted.task.notes) == (expected[0] == "regression")
+    assert draft_with_label(values, tmp_path, "multiclass").task.task == "multiclass"
+
+
+def test_name_of_a_class_decides_its_task(tmp_path: Path) -> None:
+    rows = {"a": random().normal(size=2_000), "risk_class": random().poisson(1.5, 2_000)}
+    assert draft([write_rows("named", rows, tmp_path)], "risk_class").task.task == "multiclass"
+
+
+def test_bound_of_counts_is_between_the_deviances_of_the_mean_and_of_the_model(tmp_path: Path) -> None:
+    values = random().poisson(1.5, 2_000)
+    drafted = draft_with_label(values, tmp_path)
+    constant = mean_poisson_deviance(values, np.full(len(values), values.mean()))
+    [bound] = drafted.defaults.thresholds.values()
+    assert bound["max"] == pytest.approx(constant, rel=0.01)
+    # Half the deviance of each row, in units of the mean.
+    fitted = Fit("gbt", np.full(400, constant / 4 / values.mean(), np.float32), {})
+    assert drafted.with_bounds(fitted).defaults.thresholds == {
+        "poisson_deviance": {"max": pytest.approx(0.75 * constant, rel=0.01), "worse_by_fraction": 0.02}
+    }
 
 
 def test_option_decides_the_task_of_integers(tmp_path: Path) -> None:
