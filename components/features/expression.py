@@ -35,6 +35,7 @@ _RESERVED = frozenset({"and", "or", "not", "True", "False", "None"})
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d[\w.]*|`(?P<header>[^`]*)`|(?P<word>[^\W\d]\w*)""")
 _SIGN = re.compile(r"""[-+*/<>=^()'"`]""")
 """Matches signs that a header may only contain in backquotes."""
+_SINGLE_EQUALS = re.compile(r"[^<>!=]=[^=]")
 _FIRST_PLACEHOLDER = 0x4E00
 """The first CJK letter. `ast` accepts it as a name, and names of columns do not contain CJK letters."""
 
@@ -159,7 +160,8 @@ def _parse_tree(text: str) -> ast.expr:
     try:
         tree = ast.parse(_TOKEN.sub(replace_token, text).strip(), mode="eval").body
     except SyntaxError as error:
-        raise _invalid_expression(text, error.msg) from error
+        why = "equality is written ==" if _SINGLE_EQUALS.search(text) else error.msg
+        raise _invalid_expression(text, why) from error
     placeholders = {chr(_FIRST_PLACEHOLDER + number): name for number, name in enumerate(names)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not node.id.isascii():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,11 +19,19 @@ _HEAD = 256 << 10
 _MAX_HEADER = 64 << 20
 """Maximum bytes of a header. A longer first row contains a quote that is never closed."""
 _OTHER_FORMATS = (
-    (b"PK\x03\x04", "a zip archive or a spreadsheet", "unpack it, or save the sheet as CSV"),
-    (b"PAR1", "a Parquet file", "set data.format to parquet, or give paths of one format"),
-    (b"\x89PNG", "a PNG image", "for images, set data.path to the folder with one folder per class"),
-    (b"\xff\xd8\xff", "a JPEG image", "for images, set data.path to the folder with one folder per class"),
+    (rb"PK\x03\x04", "a zip archive or a spreadsheet", "unpack it, or save the sheet as CSV"),
+    (rb"\xd0\xcf\x11\xe0", "a spreadsheet of Excel 97", "save the sheet as CSV"),
+    (rb"PAR1", "a Parquet file", "set data.format to parquet, or give paths of one format"),
+    (rb"\x89PNG", "a PNG image", "for images, set data.path to the folder with one folder per class"),
+    (rb"\xff\xd8\xff", "a JPEG image", "for images, set data.path to the folder with one folder per class"),
+    (rb"ARROW1", "an Arrow or Feather file", "save it as Parquet or CSV"),
+    (rb"\x89HDF", "an HDF5 file", "save it as Parquet or CSV"),
+    (rb"SQLite format 3", "a SQLite database", "export the table as CSV"),
+    (rb"\x80[\x02-\x05]", "a Python pickle", "save it as Parquet or CSV"),
+    (rb"\s*(\[\s*)?\{\s*\"", "JSON", "convert it to Parquet or CSV"),
+    (rb"\s*<(!doctype|html)", "a web page", "download the data itself, not the page that links to it"),
 )
+"""Pattern of the first bytes of a file, what it is, and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +109,8 @@ def check_format(path: str, head: bytes) -> None:
     Raises:
       InputError: If the file has a known format other than text.
     """
-    for magic, kind, remedy in _OTHER_FORMATS:
-        if head.startswith(magic):
+    for pattern, kind, remedy in _OTHER_FORMATS:
+        if re.match(pattern, head, re.IGNORECASE):
             raise InputError(f"{path} is {kind}, expected CSV text", remedy)
 
 

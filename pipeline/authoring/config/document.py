@@ -96,8 +96,12 @@ def read(path: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         position = f"{path}:{mark.line + 1}" if mark else path
+        # The mark may be behind the last line.
+        line = "".join(text.splitlines()[mark.line :][:1]) if mark else ""
+        has_tab = line.lstrip(" ").startswith("\t")
+        why = "the line is indented with a tab, expected spaces" if has_tab else error.problem
         raise InputError(
-            f"{position}: this is not valid YAML: {error.problem}", "fix the line: check colons, quotes and indents"
+            f"{position}: this is not valid YAML: {why}", "fix the line: check colons, quotes and indents"
         ) from error
     values = {} if values is None else values
     if not isinstance(values, dict):

@@ -198,6 +198,11 @@ def _make_quantity(name: str, values: npt.NDArray[np.float64], task: Task | None
 
 def _derive_from_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:
     """Derive the learning task of a column of texts: binary for two distinct texts, otherwise multiclass."""
+    if task == "regression":
+        raise InputError(
+            f"--task: regression expects numbers, and the column {name!r} holds texts such as {values[0]!r}",
+            "remove --task, or give another --label",
+        )
     counts = Counter(values.tolist())
     if len(counts) == 2 and task in (None, "binary"):
         positive = _positive(counts)

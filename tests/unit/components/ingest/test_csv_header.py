@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,14 @@ def test_unclosed_quote_ends_the_search_for_the_header(tmp_path: Path, monkeypat
         (b"PAR1\x15\x04", "{} is a Parquet file, expected CSV text", "set data.format to parquet"),
         (b"PK\x03\x04 xl/", "{} is a zip archive or a spreadsheet, expected CSV text", "save the sheet as CSV"),
         (b"\x89PNG\r\n\x1a\n", "{} is a PNG image, expected CSV text", "one folder per class"),
+        (b"\xd0\xcf\x11\xe0", "{} is a spreadsheet of Excel 97, expected CSV text", "save the sheet as CSV"),
+        (b"ARROW1\0\0", "{} is an Arrow or Feather file, expected CSV text", "save it as Parquet or CSV"),
+        (b"\x89HDF\r\n", "{} is an HDF5 file, expected CSV text", "save it as Parquet or CSV"),
+        (b"SQLite format 3\0", "{} is a SQLite database, expected CSV text", "export the table as CSV"),
+        (pickle.dumps([1]), "{} is a Python pickle, expected CSV text", "save it as Parquet or CSV"),
+        (b'[\n  {"a": 1}]', "{} is JSON, expected CSV text", "convert it to Parquet or CSV"),
+        (b'{"a": 1}\n', "{} is JSON, expected CSV text", "convert it to Parquet or CSV"),
+        (b"<!DOCTYPE html>\n", "{} is a web page, expected CSV text", "download the data itself"),
         (b"\xff\xd8\xff", "{} is a JPEG image, expected CSV text", "one folder per class"),
         (b"a,\0b\n1,2\n", "{} is a binary file, expected CSV text: it has a NUL byte at offset 2", "utf-16"),
         (b"a,\xe9\n1,2\n", "{} is not utf-8 text: it has the byte 0xe9", "set data.csv.encoding"),
