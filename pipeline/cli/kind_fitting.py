@@ -158,7 +158,7 @@ def _make_config(config: Config, draft: Draft, kind: Kind, rows: int, file: str,
     model, training, _ = defaults.sections(kind, training_rows, draft.defaults.many_ids, draft.task.loss)
     data = {
         "path": (file,),
-        "split": SplitConfig(**defaults.FITTED_SPLIT),
+        "split": SplitConfig(**{**draft.defaults.split, **defaults.FITTED_SPLIT}),
         # The sample already contains numbers in place of formatted texts such as `1,200 EUR`.
         "csv": config.data.csv.model_copy(update={"formats": {}}),
     }

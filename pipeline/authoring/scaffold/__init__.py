@@ -21,6 +21,7 @@ from pipeline.authoring.scaffold.defaults import (
     training_rows,
 )
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
+from pipeline.authoring.scaffold.groups import exclude_group, find_group
 from pipeline.authoring.scaffold.histories import with_histories
 from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
@@ -128,7 +129,9 @@ def draft(
     leak_by_column = leaks(table, learning_task)
     chosen = choose(table, learning_task, date_order)
     columns = with_leaks(with_histories(table, chosen, {*learning_task.columns, *leak_by_column}), leak_by_column)
-    defaults = training_defaults(table, learning_task, columns)
+    if group := find_group(table, learning_task, columns):
+        columns = {**columns, group: exclude_group(group, table.columns[group])}
+    defaults = training_defaults(table, learning_task, columns, group)
     drafted = Draft(paths, table, learning_task, columns, defaults, tuple(leak_by_column.values()))
     if not drafted.features:
         why = [f"{name}: {column.why}" for name, column in columns.items() if isinstance(column, ExcludedColumn)]

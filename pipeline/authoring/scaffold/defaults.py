@@ -69,7 +69,7 @@ class TrainingDefaults:
       many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
     """
 
-    split: dict[str, int]
+    split: dict[str, Any]
     model: dict[str, Any]
     training: dict[str, Any]
     thresholds: dict[str, dict[str, float]]
@@ -82,7 +82,10 @@ class TrainingDefaults:
 
 
 def training_defaults(
-    table: Table, task: LearningTask, columns: Mapping[str, FeatureChoice | ExcludedColumn]
+    table: Table,
+    task: LearningTask,
+    columns: Mapping[str, FeatureChoice | ExcludedColumn],
+    group: str | None = None,
 ) -> TrainingDefaults:
     """Return the defaults for a table, with the kind of model that suits its size.
 
@@ -90,6 +93,7 @@ def training_defaults(
       table: Sample of the data.
       task: Label and learning task.
       columns: Column name → its features, or the reason why it is excluded.
+      group: Column whose rows have to be in the same split, if there is one.
     """
     features = {name: column for name, column in columns.items() if isinstance(column, FeatureChoice)}
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
@@ -99,7 +103,7 @@ def training_defaults(
     thresholds, why = choose_thresholds(task, table.rows - rows)
     sliced = [name for name in features if _is_sliced(table, name)]
     return TrainingDefaults(
-        split=_SPLIT,
+        split={**({"by": "group", "columns": [group]} if group else {}), **_SPLIT},
         model=model,
         training=training,
         thresholds=thresholds,

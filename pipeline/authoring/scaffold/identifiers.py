@@ -15,6 +15,13 @@ NAME_OF_ID = re.compile(
     rf"{_WORD}(?i:ids?|uuid|guid|key|index|idx|rowid|row|no|nr|number|ref|reference|hash)$"
     rf"|(?i:(?:{_NOUNS})(?:id|no|nr|number))$|(?i:^_?u?n?named?_0$)"
 )
+_PERSONS = (
+    "child|client|customer|employee|household|member|participant|passenger|patient|person|player|respondent|student|"
+    "subject|user"
+)
+_GROUP = re.compile(
+    rf"{_WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{_PERSONS})(?:id|no|nr|number))$|(?i:^(?:{_PERSONS})$)"
+)
 _CODE_NAMES = r"zip(?:_?code)?|post(?:al)?_?code|plz|phone(?:_number)?"
 _REPEATED_ID = re.compile(rf"{_WORD}(?i:id|uuid|guid|key|{_CODE_NAMES})$|(?i:(?:{_NOUNS})id)$")
 _PROPER_NAME = re.compile(rf"{_WORD}(?i:name|street|address)$|(?i:(?:first|last|full|sur|family|user|nick)_?name)$")
@@ -34,6 +41,11 @@ _LEAST = 0.95
 def names_a_repeated_id(column: str) -> bool:
     """Check whether a column name means IDs or codes that may repeat: customer_id and zip_code, but not week_number."""
     return _REPEATED_ID.search(column) is not None
+
+
+def names_a_group(column: str) -> bool:
+    """Check whether a column name means persons or things that several rows may be about, such as patient_id."""
+    return _GROUP.search(column) is not None
 
 
 def holds_proper_names(column: str) -> bool:

@@ -120,7 +120,7 @@ def test_identifiers_are_not_features(name: str, values: list[Any], why: str, tm
 @pytest.mark.parametrize(
     ("name", "values", "ops"),
     [
-        ("user_id", [row % 80 for row in range(ROWS)], ["vocab"]),
+        ("user_id", [row % 16 for row in range(ROWS)], ["vocab"]),
         ("zip", [f"{row % 80:05}" for row in range(ROWS)], ["vocab"]),
         ("zip_code", [10_000 + row % 80 for row in range(ROWS)], ["vocab"]),
         ("account", [10**19 + row % 80 for row in range(ROWS)], ["vocab"]),
@@ -191,3 +191,32 @@ def test_copies_of_a_column_are_excluded(copy: Any, original: str | None, tmp_pa
 def test_flag_that_is_rarely_set_has_no_logarithm(tmp_path: Path) -> None:
     _, ops = choose_features("rare", [int(row % 50 == 0) for row in range(ROWS)], tmp_path)
     assert [op.op for op in ops] == ["z_score"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "group"),
+    [
+        ({"patient_id": np.arange(ROWS) // 4}, "patient_id"),
+        ({"Subject": [f"p{row % 80}" for row in range(ROWS)]}, "Subject"),
+        ({"customerid": [7919 * (row % 300) for row in range(ROWS)]}, "customerid"),
+        # A shop has so many rows that it is known when the model predicts.
+        ({"shop_id": np.arange(ROWS) % 20}, None),
+        ({"patient_id": np.arange(ROWS)}, None),
+        ({"zip_code": 10_000 + np.arange(ROWS) % 80}, None),
+        ({"age": np.arange(ROWS) // 8}, None),
+        # Users and items of interactions, which a model has to know.
+        ({"user_id": np.arange(ROWS) % 80, "item_id": np.arange(ROWS) // 5}, None),
+    ],
+)
+def test_rows_of_a_person_stay_in_one_split(ids: dict[str, Any], group: str | None, tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    table = pd.DataFrame({**ids, "size": chance.normal(size=ROWS), "y": chance.integers(0, 2, ROWS)})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    drafted = draft([str(tmp_path / "table.csv")], "y")
+    (tmp_path / "drafted.yaml").write_text(drafted.config("schema.pbtxt"))
+    split = load(str(tmp_path / "drafted.yaml")).config.data.split
+    assert (split.by, split.columns) == (("group", (group,)) if group else ("hash", ()))
+    if group:
+        choice = drafted.columns[group]
+        assert isinstance(choice, ExcludedColumn)
+        assert f"rows with the same {group} stay in one split" in choice.why
