@@ -16,6 +16,7 @@ from scipy.stats import skew
 from sklearn.metrics import roc_auc_score
 
 from components.data.date_texts import Order
+from components.features.text_ops import Text
 from pipeline.authoring.config.exported_names import input_problem
 from pipeline.authoring.scaffold.date_texts import dates_in
 from pipeline.authoring.scaffold.identifiers import NAME_OF_ID, form_of, holds_proper_names, names_a_repeated_id
@@ -61,6 +62,8 @@ _COMPARED, _KEYS = 2_000, 8
 of columns of numbers that hardly repeat."""
 _ROUNDING = 1e-9
 """Distance of a correlation from 1 that the rounding of float32 makes."""
+_SHARE_OF_WORDS, _MOST_WORDS = 0.99, 2_000
+"""Share of the texts of which all words and pairs are used, and their maximum number."""
 _WEAK = 0.75
 """AUC below which a column of the label's expression may be a feature, because it hardly predicts the label alone."""
 
@@ -313,7 +316,8 @@ def _text(
         split = {"separator": separator, "max_values": max(2, most), "size": min(len(parts), _VOCABULARY)}
         notes.insert(1, f"several of {len(parts):,} values in each")
         return FeatureChoice(({"split": split},), ", ".join(notes), len(parts))
-    words = float(np.median([len(text.split()) for text in present]))
+    counts = [len(text.split()) for text in present]
+    words = float(np.median(counts))
     unique = distinct > _UNIQUE * len(present) and len(present) >= 20
     is_id = form is not None or words < _WORDS or (words < _SENTENCE and holds_proper_names(name))
     in_rows = f"{distinct:,} {content} in {len(present):,} rows"
@@ -325,7 +329,11 @@ def _text(
         notes.append(f"{words:.0f} words at the median")
         notes += ["nearly all different: check that its words mean something"] * unique
         # Hashed, the pairs of words of many texts would share IDs.
-        return FeatureChoice(({"text": {"vocabulary": _WORDS_OF_TEXTS}},), ", ".join(notes), _WORDS_OF_TEXTS)
+        text_options = {"vocabulary": _WORDS_OF_TEXTS}
+        # As many words and pairs as nearly all texts have; the default would drop the pairs of longer texts.
+        most = min(2 * int(np.quantile(counts, _SHARE_OF_WORDS)), _MOST_WORDS)
+        text_options |= {"max_values": most} if most > Text.model_fields["max_values"].default else {}
+        return FeatureChoice(({"text": text_options},), ", ".join(notes), _WORDS_OF_TEXTS)
     if mostly_unique and len(present) >= 20 and (form or _ID_NAME.search(name) or holds_proper_names(name)):
         return ExcludedColumn(f"{in_rows}: {'names' if holds_proper_names(name) else 'an identifier'}")
     return vocabulary(distinct, notes)

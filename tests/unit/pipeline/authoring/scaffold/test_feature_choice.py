@@ -220,3 +220,11 @@ def test_rows_of_a_person_stay_in_one_split(ids: dict[str, Any], group: str | No
         choice = drafted.columns[group]
         assert isinstance(choice, ExcludedColumn)
         assert f"rows with the same {group} stay in one split" in choice.why
+
+
+@pytest.mark.parametrize(("words", "most"), [(10, 64), (150, 300), (5_000, 2_000)])
+def test_words_of_long_texts_are_not_dropped(words: int, most: int, tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    texts = [" ".join(chance.choice(["red", "green", "blue"], words)) for _ in range(ROWS)]
+    _, [op] = choose_features("note", texts, tmp_path)
+    assert (op.op, op.max_values) == ("text", most)
