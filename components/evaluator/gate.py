@@ -104,7 +104,14 @@ _COMPARED = (
 """Metrics by task; in at least one of them the model has to be better than the best constant."""
 _COMPARED_UNCALIBRATED = (("auc",), ("balanced_accuracy",), *_COMPARED[2:])
 """The same for a model whose probabilities are not calibrated: metrics that do not depend on calibration."""
-_HIGHER = ("auc", "balanced_accuracy", *_RANKED)
+_HEADLINES = {
+    "accuracy": ("accuracy", "the constant's"),
+    # The mean, because a model of the mean may have a larger absolute error than the median.
+    "mean_absolute_error_of_mean": ("mean_absolute_error", "the mean's"),
+}
+"""Metrics of the constant that a model may not miss beyond the interval although its loss is better → the metric, and
+whose value it is."""
+_HIGHER = ("accuracy", "auc", "balanced_accuracy", *_RANKED)
 """Metrics with better higher values."""
 _OF_LOSS = ("quantile_loss", "poisson_deviance", "tweedie_deviance")
 """Prefixes of the metrics of a model's loss, which replace the metrics of the task."""
@@ -117,14 +124,26 @@ def _check_constant(overall: SliceMetrics, uncalibrated: str | None) -> list[Che
     metrics = next((group for group in groups if any(name in overall.constant for name in group)), ())
     checks = [_check_gain(name, overall, uncalibrated) for name in metrics if name in overall.constant]
     better = next((check for check in checks if check.passed and check.judged), None)
-    if better is None:
-        return checks
-    return [check if check.passed else check.skip(f"{better.metric} is better than the constant's") for check in checks]
+    if better is not None:
+        reason = f"{better.metric} is better than the constant's"
+        checks = [check if check.passed else check.skip(reason) for check in checks]
+    # Weights of classes may lower the accuracy on purpose.
+    return checks if uncalibrated else [*checks, *_check_headlines(overall)]
 
 
-def _check_gain(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Check:
+def _check_headlines(overall: SliceMetrics) -> Iterator[Check]:
+    """Yield a failed check per metric that people read first and that is certainly worse than the constant's."""
+    for name, (metric, reference) in _HEADLINES.items():
+        constant = overall.constant.get(name)
+        if constant and constant.interval and constant.interval[1] < 0 and "quantile_loss" not in overall.constant:
+            yield replace(_check_gain(name, overall, None, reference), metric=metric)
+
+
+def _check_gain(
+    metric: str, overall: SliceMetrics, uncalibrated: str | None, reference: str = "the constant's"
+) -> Check:
     constant, is_lower_better = overall.constant[metric], metric not in _HIGHER
-    limit = f"the constant's {constant.value:.6g}" if math.isfinite(constant.value) else "the constant's"
+    limit = f"{reference} {constant.value:.6g}" if math.isfinite(constant.value) else reference
     check = Check(
         metric,
         slice={},

@@ -106,7 +106,10 @@ def multiclass_bins(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def compare_multiclass(weighted: WeightedSums) -> dict[str, Compared]:
-    """Compare the crossentropy with the shares of the classes, and the balanced accuracy with 1/classes."""
+    """Compare with the shares of the classes, the accuracy with the most frequent class.
+
+    The balanced accuracy is compared with 1/classes.
+    """
     sums = weighted.sums
     if _NO_PROBABILITIES in sums.bins or not len(sums.bins):
         return {}
@@ -122,8 +125,18 @@ def compare_multiclass(weighted: WeightedSums) -> dict[str, Compared]:
         squares = (sums.rows * constant_losses**2 - 2 * constant_losses * loss + loss_squares).sum()
         return float(sums.rows.sum()), float((sums.rows * constant_losses - loss).sum()), float(squares)
 
+    is_most_frequent = known & (sums.rows == class_rows.max(initial=0))
+    # Of several classes with as many rows, the constant predicts the first.
+    is_most_frequent &= np.cumsum(is_most_frequent) == 1
+
+    def difference_of_errors(sums: Sums) -> Difference:
+        hits, predicted = sums.sums[:, -1], np.where(is_most_frequent, sums.rows, 0.0)
+        squares = (hits + predicted - 2 * np.where(is_most_frequent, hits, 0.0)).sum()
+        return float(sums.rows.sum()), float((hits - predicted).sum()), float(squares)
+
+    most_frequent = float(class_rows.max(initial=0)) / rows
     return {
-        "accuracy": Compared(float(class_rows.max(initial=0)) / rows),
+        "accuracy": compare_pairs(most_frequent, difference_of_errors, weighted),
         "crossentropy": compare_pairs(value, difference, weighted),
         "balanced_accuracy": Compared(1.0) if len(class_rows) < 2 else _compare_class_shares(weighted.select(known)),
     }

@@ -22,6 +22,8 @@ from components.evaluator.error_metrics import deviances
 from components.evaluator.plot_metrics import assign_number_bins, number_bin_edges
 from components.evaluator.quantile_metrics import losses
 
+ERROR_OF_MEAN = "mean_absolute_error_of_mean"
+"""Mean absolute error of predicting the labels' mean. A model of the mean may have a larger error than the median."""
 _COARSE = 0.01
 """Maximum share of the median's bin in the mean absolute error of the median."""
 
@@ -60,7 +62,36 @@ def compare_regression(weighted: WeightedSums, *_: WeightedSums) -> dict[str, Co
     if squared.value >= 0:
         comparisons["r_squared"] = Compared(0.0)
         comparisons["root_mean_squared_error"] = Compared(math.sqrt(squared.value))
-    return comparisons | _compare_median(weighted, middles)
+    return comparisons | _compare_median(weighted, middles) | _compare_errors_of_mean(weighted, middles, mean)
+
+
+def _compare_errors_of_mean(weighted: WeightedSums, middles: Floats, mean: float) -> dict[str, Compared]:
+    """Compare the absolute errors with predicting the labels' mean.
+
+    All labels of a bin count as being on the same side of the mean. The result is empty if those in the mean's bin
+    differ too much for this approximation.
+    """
+    sums = weighted.sums
+    t, squares, *_ = sums.sums.T
+    # All rows of a bin may have weight 0.
+    rows = np.where(sums.rows > 0, sums.rows, 1.0)
+    centers = t / rows
+    side = np.sign(middles + centers - mean)
+    straight = side * (middles - mean)
+    # In a bin, the error of the constant is straight + side * t.
+    total = float((straight * sums.rows + side * t).sum())
+    deviations = np.sqrt(np.maximum(squares / rows - centers**2, 0.0)) * sums.rows
+    if deviations[sums.bins == assign_number_bins(np.array([mean]))].sum() > _COARSE * total:
+        return {}
+
+    def difference(sums: Sums) -> Difference:
+        t, squares, error_squares, errors, t_errors = sums.sums.T[[0, 1, 4, 8, 9]]
+        differences, squares = sum_line_differences(
+            straight, side, sums.rows, t, squares, errors, error_squares, t_errors
+        )
+        return float(sums.rows.sum()), float(differences.sum()), float(squares.sum())
+
+    return {ERROR_OF_MEAN: compare_pairs(total / float(sums.rows.sum()), difference, weighted)}
 
 
 def _compare_median(weighted: WeightedSums, middles: Floats) -> dict[str, Compared]:

@@ -44,13 +44,13 @@ TASKS: dict[Task, TaskComparison] = {
     ),
     "multiclass": TaskComparison(
         ("accuracy", "balanced_accuracy", "crossentropy"),
-        ("balanced_accuracy", "crossentropy"),
+        ("accuracy", "balanced_accuracy", "crossentropy"),
         classes.multiclass_bins,
         classes.compare_multiclass,
     ),
     "regression": TaskComparison(
-        ("mean_absolute_error", "mean_squared_error", "r_squared", "root_mean_squared_error"),
-        ("mean_absolute_error", "mean_squared_error"),
+        ("mean_absolute_error", numbers.ERROR_OF_MEAN, "mean_squared_error", "r_squared", "root_mean_squared_error"),
+        ("mean_absolute_error", numbers.ERROR_OF_MEAN, "mean_squared_error"),
         numbers.regression_bins,
         numbers.compare_regression,
     ),

@@ -115,6 +115,9 @@ def test_multiclass_model_is_compared_with_the_shares_of_the_classes() -> None:
     assert_equal(comparison["crossentropy"], compare_pairs(losses(constant), losses(shares)))
     assert comparison["accuracy"].value == SHARE.approx(counts.max() / ROWS)
     hits = shares.argmax(axis=1) == label
+    exact = compare_pairs((label != counts.argmax()) * 1.0, 1.0 - hits)
+    assert comparison["accuracy"].gain == SHARE.approx(exact.gain)
+    assert comparison["accuracy"].interval == pytest.approx(exact.interval, rel=1e-3, abs=1e-6)
     recalls = [hits[label == number].mean() for number in range(3)]
     assert comparison["balanced_accuracy"].value == SHARE.approx(1 / 3)
     assert comparison["balanced_accuracy"].gain == SHARE.approx(np.mean(recalls) - 1 / 3)
@@ -136,7 +139,10 @@ def test_regression_is_compared_with_the_mean_and_the_median(kind: str, offset: 
     comparison = compare("regression", label, answer)
     assert_equal(comparison["mean_squared_error"], compare_pairs((label - label.mean()) ** 2, (label - answer) ** 2))
     expected = compare_pairs(np.abs(label - np.median(label)), np.abs(label - answer))
-    actual = comparison["mean_absolute_error"]
+    of_mean, actual = comparison["mean_absolute_error_of_mean"], comparison["mean_absolute_error"]
+    exact = compare_pairs(np.abs(label - label.mean()), np.abs(label - answer))
+    assert (of_mean.value, of_mean.gain) == pytest.approx((exact.value, exact.gain), abs=2e-3 * exact.value)
+    assert of_mean.interval == pytest.approx(exact.interval, abs=2e-3 * exact.value)
     # The median is known up to the width of its bin, which is 0.1 % of its value.
     assert (actual.value, actual.gain) == pytest.approx((expected.value, expected.gain), abs=2e-3 * expected.value)
     assert actual.interval == pytest.approx(expected.interval, abs=2e-3 * expected.value)

@@ -137,6 +137,30 @@ def test_regression_must_beat_the_constant_in_one_of_two_errors(
             assert check.why == f"not judged: {better_metric} is better than the constant's"
 
 
+@pytest.mark.parametrize(
+    ("task_metric", "name", "bound"),
+    [
+        ("crossentropy", "accuracy", "above the constant's 0.5 beyond the interval"),
+        ("mean_squared_error", "mean_absolute_error_of_mean", "below the mean's 0.5 beyond the interval"),
+        ("poisson_deviance", "mean_absolute_error_of_mean", "below the mean's 0.5 beyond the interval"),
+    ],
+)
+@pytest.mark.parametrize(("gain", "passed"), [(-0.2, False), (-0.05, True), (0.2, True)])
+def test_model_with_a_better_loss_must_not_be_clearly_worse_in_what_people_read(
+    task_metric: str, name: str, bound: str, gain: float, passed: bool
+) -> None:
+    better, compared = ConstantMetric(9.0, 1.0, (0.5, 1.5)), ConstantMetric(0.5, gain, (gain - 0.1, gain + 0.1))
+    constant = {task_metric: better, name: compared}
+    result = judge_with_constant(constant)
+    assert result.blessed is passed
+    assert [(check.metric, check.bound) for check in result.failed] == (
+        [] if passed else [(name.removesuffix("_of_mean"), bound)]
+    )
+    # Weights of classes, and quantiles, may be so on purpose.
+    assert judge_with_constant(constant, uncalibrated="class_weights").blessed or task_metric != "crossentropy"
+    assert judge_with_constant({**constant, "quantile_loss": better}).blessed
+
+
 @pytest.mark.parametrize("metric", ["quantile_loss", "poisson_deviance", "tweedie_deviance_at_1.5"])
 @pytest.mark.parametrize("gain", [0.5, -0.5, NAN])
 def test_model_with_another_loss_is_compared_by_its_loss(metric: str, gain: float) -> None:
