@@ -34,7 +34,7 @@ test-rest: data ## the tests that `make test` leaves out: long ones, orchestrato
 test-all: test test-rest ## both
 
 test-slow: data programs tables engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
-	$(PYTEST) --levels slow $(ARGS)
+	TEST_SECONDS=1790 $(PYTEST) --levels slow -o faulthandler_timeout=1800 $(ARGS)
 	@tools/test_current.sh
 
 pytest: setup ## some of the tests, in parallel, without the slow ones: ARGS="tests/unit -k names"
