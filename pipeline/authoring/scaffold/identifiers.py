@@ -9,22 +9,20 @@ _NOUNS = (
     "account|booking|card|case|client|customer|device|employee|event|invoice|item|loan|member|order|passenger|patient|"
     "product|record|ride|session|student|ticket|transaction|trip|user"
 )
-_WORD = r"(?:^|_|(?<=[a-z0-9])(?=[A-Z]))"
+WORD = r"(?:^|_|(?<=[a-z0-9])(?=[A-Z]))"
 """The start of a word, as in customer_id and CustomerId."""
 NAME_OF_ID = re.compile(
-    rf"{_WORD}(?i:ids?|uuid|guid|key|index|idx|rowid|row|no|nr|number|ref|reference|hash)$"
+    rf"{WORD}(?i:ids?|uuid|guid|key|index|idx|rowid|row|no|nr|number|ref|reference|hash)$"
     rf"|(?i:(?:{_NOUNS})(?:id|no|nr|number))$|(?i:^_?u?n?named?_0$)"
 )
 _PERSONS = (
     "child|client|customer|employee|household|member|participant|passenger|patient|person|player|respondent|student|"
     "subject|user"
 )
-_GROUP = re.compile(
-    rf"{_WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{_PERSONS})(?:id|no|nr|number))$|(?i:^(?:{_PERSONS})$)"
-)
+_GROUP = re.compile(rf"{WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{_PERSONS})(?:id|no|nr|number))$|(?i:^(?:{_PERSONS})$)")
 _CODE_NAMES = r"zip(?:_?code)?|post(?:al)?_?code|plz|phone(?:_number)?"
-_REPEATED_ID = re.compile(rf"{_WORD}(?i:id|uuid|guid|key|{_CODE_NAMES})$|(?i:(?:{_NOUNS})id)$")
-_PROPER_NAME = re.compile(rf"{_WORD}(?i:name|street|address)$|(?i:(?:first|last|full|sur|family|user|nick)_?name)$")
+_REPEATED_ID = re.compile(rf"{WORD}(?i:id|uuid|guid|key|{_CODE_NAMES})$|(?i:(?:{_NOUNS})id)$")
+_PROPER_NAME = re.compile(rf"{WORD}(?i:name|street|address)$|(?i:(?:first|last|full|sur|family|user|nick)_?name)$")
 _FORMS = {
     "e-mail addresses": r"[^@\s]+@[^@\s]+\.[A-Za-z]+",
     "URLs": r"(?:https?|ftp)://\S+|www\.\S+",

@@ -20,6 +20,7 @@ from components.base.errors import InputError
 from components.base.names import column_name, did_you_mean
 from components.data.decimals import number_text
 from components.features import expression, label_values
+from pipeline.authoring.scaffold.identifiers import WORD
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
 
 _CLASSES = 30
@@ -35,7 +36,14 @@ _UNEVEN, _UNEVEN_OF_MANY, _MANY_VALUES = 0.05, 0.1, 10
 same from so many integers on, whose frequencies hardly rise and fall by chance."""
 _SKEWED = 0.5
 """Skewness from which numbers that begin at 0 are counts."""
-_CLASS_NAME = re.compile(r"(?:^|_)(?:class|type|kind|category|code|group|cluster|species)$", re.IGNORECASE)
+_CLASS_NAME = re.compile(rf"{WORD}(?i:class|type|kind|category|code|group|cluster|species)$")
+_QUANTITY_NAME = re.compile(
+    rf"{WORD}(?i:age|amount|bedrooms|children|cost|count|counts|days|educ|education|experience|grade|hours|income|kids|"
+    r"minutes|months|num|number|price|qty|quantity|rating|rooms|school|score|size|speed|visits|weeks|year|years|yr)"
+    r"(?:_|(?=[A-Z])|\d*$)"
+)
+_NAMED_VALUES = 5
+"""Minimum number of distinct integers of a column whose name means a quantity."""
 _ROWS_OF_CLASS = 10
 """Minimum number of rows of a class. init warns about classes with fewer rows."""
 _MOST_CLASSES = 1_000
@@ -163,15 +171,19 @@ def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> Learn
 def _is_quantity(name: str, distinct: npt.NDArray[np.float64], frequencies: npt.NDArray[np.int64]) -> bool:
     """Check whether integers are a quantity, such as a count or a grade, and not codes of classes.
 
-    The frequencies of a quantity rise and then fall, and one end is rare. The frequencies of codes have no order. Rare
-    integers cannot be learned as classes.
+    The name decides if it means one of them, as year and type do. Otherwise the frequencies of a quantity rise and then
+    fall, and one end is rare. The frequencies of codes have no order. Rare integers cannot be learned as classes.
 
     Args:
-      name: Name of the column, which may say that it contains classes.
+      name: Name of the column.
       distinct: The integers, ascending; shape [integers].
       frequencies: Number of rows per integer; shape [integers].
     """
-    if len(distinct) < _VALUES_OF_QUANTITY or _CLASS_NAME.search(name):
+    if _CLASS_NAME.search(name) or len(distinct) < _NAMED_VALUES:
+        return False
+    if _QUANTITY_NAME.search(name):
+        return True
+    if len(distinct) < _VALUES_OF_QUANTITY:
         return False
     if len(distinct) <= _CLASSES and frequencies.sum() < _ROWS_OF_NUMBER * len(distinct):
         return True

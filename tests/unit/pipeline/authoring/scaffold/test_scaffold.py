@@ -329,9 +329,27 @@ def test_integers_whose_frequencies_rise_and_fall_are_a_quantity(
     assert draft_with_label(values, tmp_path, "multiclass").task.task == "multiclass"
 
 
-def test_name_of_a_class_decides_its_task(tmp_path: Path) -> None:
-    rows = {"a": random().normal(size=2_000), "risk_class": random().poisson(1.5, 2_000)}
-    assert draft([write_rows("named", rows, tmp_path)], "risk_class").task.task == "multiclass"
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("risk_class", "multiclass"),
+        ("score_type", "multiclass"),
+        ("model_year", "regression"),
+        ("Score", "regression"),
+        ("YearSold", "regression"),
+        ("years_at_company", "regression"),
+        ("scorecard", "multiclass"),
+    ],
+)
+def test_name_of_whole_numbers_decides_their_task(name: str, task: Task, tmp_path: Path) -> None:
+    rows = {"a": random().normal(size=2_000), name: random().integers(2001, 2009, 2_000)}
+    assert draft([write_rows("named", rows, tmp_path)], name).task.task == task
+    rows[name] = random().poisson(1.5, 2_000)
+    assert draft([write_rows("counts", rows, tmp_path)], name).task.task == (
+        "multiclass" if "_class" in name or "_type" in name else "regression"
+    )
+    rows[name] = random().integers(0, 4, 2_000)
+    assert draft([write_rows("few", rows, tmp_path)], name).task.task == "multiclass"
 
 
 def test_bound_of_counts_is_between_the_deviances_of_the_mean_and_of_the_model(tmp_path: Path) -> None:
