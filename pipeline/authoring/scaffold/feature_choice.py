@@ -135,8 +135,8 @@ def choose(
 def find_copies(table: Table, names: Sequence[str]) -> dict[str, str]:
     """Find columns whose values determine the values of an earlier column, and the other way round, in all rows.
 
-    Values that repeat have to correspond one to one, such as names and their codes. Other numbers have to be equal, or
-    in another unit, such as kilometres and miles.
+    Names and their codes have to correspond one to one. Numbers have to be equal, or in another unit, such as
+    kilometres and miles.
 
     Args:
       table: Sample of the data.
@@ -170,8 +170,19 @@ def find_copies(table: Table, names: Sequence[str]) -> dict[str, str]:
 
 
 def _is_renamed(column: pa.Array, other: pa.Array) -> bool:
-    """Check whether the values of two columns correspond one to one."""
-    return np.array_equal(_encode(column), _encode(other))
+    """Check whether two columns are texts or their codes, and the values correspond one to one.
+
+    Measurements that correspond to a name, such as the size of a shop, are no codes. A model learns more from them.
+    """
+    if kind(column) != "bytes" and kind(other) != "bytes":
+        return _is_rescaled(column, other)
+    are_names = all(kind(each) == "bytes" or _is_code(each) for each in (column, other))
+    return are_names and np.array_equal(_encode(column), _encode(other))
+
+
+def _is_code(column: pa.Array) -> bool:
+    values = np.unique(_finite(column))
+    return bool(len(values) and (values == np.round(values)).all() and np.ptp(values) < 2 * len(values))
 
 
 def _encode(column: pa.Array) -> npt.NDArray[np.int32]:
