@@ -74,7 +74,7 @@ def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
     drafted, config = init(customers(tmp_path / "customers.csv"), "class")
     assert drafted.exit_code == 0, drafted.err
     assert drafted.err == ""
-    assert "900 rows, 6 features, 2 columns excluded, label \"class == 'ja'\" (binary), model ensemble" in drafted.out
+    assert "900 rows, 5 features, 3 columns excluded, label \"class == 'ja'\" (binary), model ensemble" in drafted.out
     for line in ("encoding cp1252", "delimiter ';'", "decimal comma", "order dmy", "codes of digits", "identifier"):
         assert line in drafted.out
     assert max(map(len, drafted.out.splitlines())) <= 120 + len(str(tmp_path))
