@@ -96,7 +96,7 @@ class Plots:
 
 
 def find_missed_classes(plots: Plots, classes: Sequence[str]) -> MissedClasses | None:
-    """Find the classes with rows of which the model recognizes none. Return None if it recognizes all, or for numbers.
+    """Find the classes whose recall is 0. Return None if there are none, or if the model predicts numbers.
 
     Args:
       plots: Plots of the evaluation. Classes that are not among those with the most rows are not judged.

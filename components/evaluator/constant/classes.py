@@ -106,9 +106,10 @@ def multiclass_bins(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def compare_multiclass(weighted: WeightedSums) -> dict[str, Compared]:
-    """Compare with the shares of the classes, the accuracy with the most frequent class.
+    """Compare a model with constants.
 
-    The balanced accuracy is compared with 1/classes.
+    The crossentropy is compared with predicting the shares of the classes, the accuracy with predicting the most
+    frequent class, and the balanced accuracy with 1/classes.
     """
     sums = weighted.sums
     if _NO_PROBABILITIES in sums.bins or not len(sums.bins):

@@ -127,12 +127,12 @@ def choose(
         else:
             choices[name] = _column(name, column, table, task, date_order)
     features = [name for name, choice in choices.items() if isinstance(choice, FeatureChoice)]
-    for name, original in find_copies(table, features).items():
+    for name, original in _find_copies(table, features).items():
         choices[name] = ExcludedColumn(f"a copy of {original}: each value corresponds to one of its values")
     return choices
 
 
-def find_copies(table: Table, names: Sequence[str]) -> dict[str, str]:
+def _find_copies(table: Table, names: Sequence[str]) -> dict[str, str]:
     """Find columns whose values determine the values of an earlier column, and the other way round, in all rows.
 
     Names and their codes have to correspond one to one. Numbers have to be equal, or in another unit, such as

@@ -47,16 +47,17 @@ def find_group(table: Table, task: LearningTask, columns: Mapping[str, FeatureCh
 
 def exclude_group(name: str, column: pa.Array) -> ExcludedColumn:
     """Return the decision on the column of the groups."""
-    groups, rows = pc.count_distinct(column.drop_null()).as_py(), len(column) - column.null_count
+    groups = pc.count_distinct(column).as_py()
     return ExcludedColumn(
-        f"an identifier, {groups:,} values in {rows:,} rows: rows with the same {name} stay in one split, because the "
-        "model predicts for others later"
+        f"an identifier, {groups:,} values in {len(column):,} rows: rows with the same {name} stay in one split, because "
+        "the model predicts for others later"
     )
 
 
 def _has_groups(column: pa.Array) -> bool:
-    if not (pa.types.is_integer(column.type) or pa.types.is_binary(column.type)):
+    # Rows without an ID would be one large group.
+    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_binary(column.type)):
         return False
-    groups = pc.count_distinct(column.drop_null()).as_py()
+    groups = pc.count_distinct(column).as_py()
     least, most = _ROWS_OF_GROUP
-    return bool(groups >= _LEAST_GROUPS) and least <= (len(column) - column.null_count) / groups < most
+    return bool(groups >= _LEAST_GROUPS) and least <= len(column) / groups < most

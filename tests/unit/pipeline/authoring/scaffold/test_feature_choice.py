@@ -201,7 +201,9 @@ def test_flag_that_is_rarely_set_has_no_logarithm(tmp_path: Path) -> None:
         ({"patient_id": np.arange(ROWS) // 4}, "patient_id"),
         ({"Subject": [f"p{row % 80}" for row in range(ROWS)]}, "Subject"),
         ({"customerid": [7919 * (row % 300) for row in range(ROWS)]}, "customerid"),
-        # A shop has so many rows that it is known when the model predicts.
+        # Rows without an ID would be one large group.
+        ({"patient_id": [row // 4 if row % 9 else None for row in range(ROWS)]}, None),
+        # A shop has enough rows that it is known when the model predicts.
         ({"shop_id": np.arange(ROWS) % 20}, None),
         ({"patient_id": np.arange(ROWS)}, None),
         ({"zip_code": 10_000 + np.arange(ROWS) % 80}, None),
