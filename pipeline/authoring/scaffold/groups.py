@@ -49,8 +49,8 @@ def exclude_group(name: str, column: pa.Array) -> ExcludedColumn:
     """Return the decision on the column of the groups."""
     groups = pc.count_distinct(column).as_py()
     return ExcludedColumn(
-        f"an identifier, {groups:,} values in {len(column):,} rows: rows with the same {name} stay in one split, because "
-        "the model predicts for others later"
+        f"an identifier, {groups:,} values in {len(column):,} rows: rows with the same {name} stay in one split, "
+        "because the model predicts for others later"
     )
 
 

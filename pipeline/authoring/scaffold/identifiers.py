@@ -19,7 +19,9 @@ _PERSONS = (
     "child|client|customer|employee|household|member|participant|passenger|patient|person|player|respondent|student|"
     "subject|user"
 )
-_GROUP = re.compile(rf"{WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{_PERSONS})(?:id|no|nr|number))$|(?i:^(?:{_PERSONS})$)")
+_GROUP = re.compile(
+    rf"{WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{_PERSONS})(?:id|no|nr|number))$|(?i:^(?:{_PERSONS}|nr)$)"
+)
 _CODE_NAMES = r"zip(?:_?code)?|post(?:al)?_?code|plz|phone(?:_number)?"
 _REPEATED_ID = re.compile(rf"{WORD}(?i:id|uuid|guid|key|{_CODE_NAMES})$|(?i:(?:{_NOUNS})id)$")
 _PROPER_NAME = re.compile(rf"{WORD}(?i:name|street|address)$|(?i:(?:first|last|full|sur|family|user|nick)_?name)$")

@@ -199,6 +199,7 @@ def test_flag_that_is_rarely_set_has_no_logarithm(tmp_path: Path) -> None:
     ("ids", "group"),
     [
         ({"patient_id": np.arange(ROWS) // 4}, "patient_id"),
+        ({"nr": np.arange(ROWS) // 8}, "nr"),
         ({"Subject": [f"p{row % 80}" for row in range(ROWS)]}, "Subject"),
         ({"customerid": [7919 * (row % 300) for row in range(ROWS)]}, "customerid"),
         # Rows without an ID would be one large group.
