@@ -1,5 +1,7 @@
-"""What holds for every test: one Keras, quiet native logs, no accelerator, the project's root as working directory,
-and, where there are the rights for it, a network without an outside. And what tests of several folders share.
+"""Settings of all tests, and fixtures that several folders share.
+
+The settings are one Keras, quiet native logs, no accelerator, and the project's root as the working directory. Where
+the rights allow it, tests have mounts of their own, and a network that reaches only this machine.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tests.support import levels
 from tests.support.programs import programs
 from tests.support.runs import trainer_runs
 from tests.support.runs.trainer_runs import Prepared
-from tests.support.servers import private_network
+from tests.support.servers import private_namespaces
 from tests.support.shared import make_once
 
 # Before anything imports TensorFlow, as the nodes' server does it too.
@@ -26,7 +28,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-private_network.enter()
+private_namespaces.enter()
 speed_up_imports()
 # A shell starts what runs in its background with SIGINT ignored, and so would the processes of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
