@@ -58,7 +58,7 @@ def _round(folder: Path, table: Path, sample: Sample, budget: float) -> tuple[me
     folder.mkdir()
     config, arguments = (
         str(folder / "config.yaml"),
-        ["--data", str(table), "--label", sample.label, "--budget", str(budget)],
+        ["--data", str(table), "--label", sample.label, "--budget", str(budget), "--keep", *sample.rows.columns],
     )
     drafted = _run(
         folder / "init.log", "init", *arguments, "--config", config, "--schema", str(folder / "schema.pbtxt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ def fit(
     config: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     budget: float = 60,
+    keep: Sequence[str] = (),
     progress: bool = True,
 ) -> Run:
     """Fit a model and take it through the whole pipeline: checks, training, evaluation, serving check and push.
@@ -46,6 +47,7 @@ def fit(
       config: Path of a config, instead of data and label.
       settings: Field of the config → value, such as `{"training.steps": 200}`.
       budget: Seconds for fitting several kinds of models, of which the best is taken; 0 to choose by rules.
+      keep: Protected attributes of persons, such as age or gender, that become features.
       progress: Whether to show a progress bar.
 
     Returns:
@@ -62,7 +64,7 @@ def fit(
             # The config contains absolute paths, so that it runs from any folder.
             config = Path(output, f"{name}.yaml").absolute()
             bar.describe("looking at the table")
-            _write_config(data, str(label), config, budget)
+            _write_config(data, str(label), config, budget, keep)
         assignments = [
             word
             for field, value in (settings or {}).items()
@@ -75,7 +77,9 @@ def fit(
     return load(output, match[1] if match else "latest", config=config)
 
 
-def _write_config(data: pd.DataFrame | pa.Table | str | Path | None, label: str, config: Path, budget: float) -> None:
+def _write_config(
+    data: pd.DataFrame | pa.Table | str | Path | None, label: str, config: Path, budget: float, keep: Sequence[str]
+) -> None:
     if isinstance(data, (str, Path)):
         path = Path(data).absolute()
     else:
@@ -83,7 +87,8 @@ def _write_config(data: pd.DataFrame | pa.Table | str | Path | None, label: str,
         write_parquet(data, path)
     config.parent.mkdir(parents=True, exist_ok=True)
     files = ["--config", str(config), "--schema", str(config.with_suffix(".pbtxt")), "--force"]
-    COMMAND_LINE.run(["init", "--data", str(path), "--label", label, "--budget", str(budget), *files])
+    kept = ["--keep", *keep] if keep else []
+    COMMAND_LINE.run(["init", "--data", str(path), "--label", label, "--budget", str(budget), *kept, *files])
 
 
 class _Bar:

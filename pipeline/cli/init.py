@@ -78,6 +78,13 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
         help="order of day, month and year in dates such as 03/04/2024, if no value of the column shows it",
     )
     parser.add_argument(
+        "--keep",
+        metavar="COLUMN",
+        nargs="+",
+        default=[],
+        help="protected attributes of persons, such as age or gender, that become features (default: none)",
+    )
+    parser.add_argument(
         "--config",
         type=parse_local_path,
         metavar="FILE",
@@ -134,7 +141,7 @@ def write_config(options: argparse.Namespace) -> tuple[int, Path]:
         # The fork server imports TensorFlow and TFX, which takes seconds. Meanwhile this process reads the table.
         processes.start_server()
     text_format = TextFormat(options.encoding, options.delimiter, options.decimal)
-    proposal = draft(options.data, options.label, options.task, text_format, options.date_order)
+    proposal = draft(options.data, options.label, options.task, text_format, options.date_order, options.keep)
     if options.kind:
         proposal = proposal.with_kind(options.kind, "chosen by --kind")
     with suppress_native_stderr():

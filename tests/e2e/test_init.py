@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 def census(path: Path) -> Path:
     """As the census is written: spaces behind commas, ` ?` for missing, a label of texts, amounts nearly always 0."""
     random = np.random.default_rng(5)
-    lines = ["age, workclass, capital gain, hours, income"]
+    lines = ["experience, workclass, capital gain, hours, income"]
     for _ in range(900):
         age, hours = int(random.integers(17, 80)), int(np.clip(random.normal(40, 12), 1, 99))
         gain = int(random.lognormal(8, 1)) if random.random() < 0.1 else 0
@@ -161,7 +161,7 @@ def test_existing_config_is_not_overwritten_without_force(tmp_path: Path) -> Non
     [
         ("nothing.csv", "income", "nothing.csv"),
         ("census.csv", "incom", "the data has no column 'incom'; did you mean 'income'?"),
-        ("census.csv", "age + workclass", "cannot be computed"),
+        ("census.csv", "experience + workclass", "cannot be computed"),
     ],
 )
 def test_table_or_label_that_will_not_do_is_rejected(data: str, label: str, message: str, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def write_customers(path: Path) -> Path:
 
 def start_customers(folder: Path, *options: str) -> Ended:
     files = ["--config", str(folder / "my customers.yaml"), "--schema", str(folder / "customers.pbtxt")]
-    fast = ["--budget", "0", "--set", "model={kind: linear}", "--set", "training.steps=300"]
+    fast = ["--keep", "age", "--budget", "0", "--set", "model={kind: linear}", "--set", "training.steps=300"]
     table = write_customers(folder / "customers.csv")
     return command("start", str(table), "--label", "churned", *files, "--output", str(folder / "out"), *fast, *options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from components.base.config_section import Task
@@ -26,6 +26,7 @@ from pipeline.authoring.scaffold.histories import with_histories
 from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
 from pipeline.authoring.scaffold.leakage import leaks, with_leaks
+from pipeline.authoring.scaffold.protected import exclude_protected, find_protected
 from pipeline.authoring.scaffold.sample import Table, read
 from pipeline.authoring.scaffold.text_format import TextFormat
 from pipeline.authoring.scaffold.yaml_text import document
@@ -42,6 +43,7 @@ class Draft:
       columns: Column name → its features, or the reason why it is excluded.
       defaults: Sections for split, model, training, thresholds and slices.
       leaks: Columns that alone predict the label.
+      protected: Columns with attributes of persons that laws protect.
     """
 
     paths: Sequence[str]
@@ -50,6 +52,7 @@ class Draft:
     columns: Mapping[str, FeatureChoice | ExcludedColumn]
     defaults: TrainingDefaults
     leaks: tuple[Leak, ...] = ()
+    protected: tuple[str, ...] = ()
 
     @property
     def features(self) -> list[str]:
@@ -109,6 +112,7 @@ def draft(
     task: Task | None = None,
     text_format: TextFormat | None = None,
     date_order: Order | None = None,
+    kept: Collection[str] = (),
 ) -> Draft:
     """Read a table and draft a config for it.
 
@@ -118,6 +122,7 @@ def draft(
       task: Kind of prediction. If None, it is derived from the label's values.
       text_format: Properties of text files that the user specified. The others are derived from the data.
       date_order: Order of day, month and year for texts such as 01/02/2024, which can be read in two ways.
+      kept: Protected attributes of persons that become features nevertheless.
 
     Raises:
       InputError: If the files are not a table, if the label cannot be learned, if none of the columns can be a
@@ -129,10 +134,12 @@ def draft(
     leak_by_column = leaks(table, learning_task)
     chosen = choose(table, learning_task, date_order)
     columns = with_leaks(with_histories(table, chosen, {*learning_task.columns, *leak_by_column}), leak_by_column)
+    protected = [name for name in find_protected(columns) if name not in learning_task.columns]
+    columns = exclude_protected(columns, protected, kept)
     if group := find_group(table, learning_task, columns):
         columns = {**columns, group: exclude_group(group, table.columns[group])}
-    defaults = training_defaults(table, learning_task, columns, group)
-    drafted = Draft(paths, table, learning_task, columns, defaults, tuple(leak_by_column.values()))
+    defaults = training_defaults(table, learning_task, columns, group, protected)
+    drafted = Draft(paths, table, learning_task, columns, defaults, tuple(leak_by_column.values()), tuple(protected))
     if not drafted.features:
         why = [f"{name}: {column.why}" for name, column in columns.items() if isinstance(column, ExcludedColumn)]
         raise InputError(

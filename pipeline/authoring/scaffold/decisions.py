@@ -37,6 +37,10 @@ def list_table_decisions(draft: Draft) -> Iterator[tuple[str, str]]:
         yield "format", note
     yield "label", "; ".join((draft.task.label, *draft.task.notes))
     yield "task", f"{draft.task.task}: {_why_task(draft.task)}"
+    if draft.protected:
+        excluded = [name for name in draft.protected if name not in draft.features]
+        names = f"{', '.join(draft.protected)}: attributes of persons"
+        yield "protected", f"{names}; --keep {' '.join(excluded)} makes them features" if excluded else names
     yield "model", f"{draft.defaults.model['kind']}: {draft.defaults.why_model}"
     training = draft.defaults.training
     most = "at most " if "early_stopping" in training else ""

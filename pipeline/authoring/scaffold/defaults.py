@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,7 @@ class TrainingDefaults:
       training: Section `training`; empty to use the defaults of its fields.
       thresholds: Section `evaluation.thresholds`.
       slices: Columns for `evaluation.slices`.
+      fairness: Section `evaluation.fairness`. Empty without groups of persons, or if the task is not binary.
       why_model: Reason for the kind of model.
       why_training: Reason for the number of steps.
       why_thresholds: What the thresholds lie between.
@@ -79,6 +80,7 @@ class TrainingDefaults:
     why_thresholds: str
     figures: tuple[str, ...] = ()
     many_ids: bool = False
+    fairness: dict[str, str] = field(default_factory=dict)
 
 
 def training_defaults(
@@ -86,6 +88,7 @@ def training_defaults(
     task: LearningTask,
     columns: Mapping[str, FeatureChoice | ExcludedColumn],
     group: str | None = None,
+    protected: Sequence[str] = (),
 ) -> TrainingDefaults:
     """Return the defaults for a table, with the kind of model that suits its size.
 
@@ -94,6 +97,7 @@ def training_defaults(
       task: Label and learning task.
       columns: Column name → its features, or the reason why it is excluded.
       group: Column whose rows have to be in the same split, if there is one.
+      protected: Columns with attributes of persons that laws protect.
     """
     features = {name: column for name, column in columns.items() if isinstance(column, FeatureChoice)}
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
@@ -101,13 +105,15 @@ def training_defaults(
     kind, why_model = _kind(rows, many_ids, any(column.is_history for column in features.values()))
     model, training, why_training = sections(kind, rows, many_ids, task.loss)
     thresholds, why = choose_thresholds(task, table.rows - rows)
-    sliced = [name for name in features if _is_sliced(table, name)]
+    groups = [name for name in protected if _is_sliced(table, name, "binary", "int64")]
+    sliced = [name for name in features if name not in groups and _is_sliced(table, name, "binary")]
     return TrainingDefaults(
         split={**({"by": "group", "columns": [group]} if group else {}), **_SPLIT},
         model=model,
         training=training,
         thresholds=thresholds,
-        slices=sliced[:2],
+        slices=groups + sliced[:2],
+        fairness={"column": groups[0]} if groups and task.task == "binary" else {},
         why_model=why_model,
         why_training=why_training,
         why_thresholds=why,
@@ -285,6 +291,6 @@ def _compute_variance_of_auc(auc: float, rows: npt.NDArray[np.float64]) -> float
     return float((auc * (1 - auc) + spread) / (positive * negative))
 
 
-def _is_sliced(table: Table, name: str) -> bool:
+def _is_sliced(table: Table, name: str, *types: str) -> bool:
     column = table.columns[name]
-    return str(column.type) == "binary" and 2 <= len(column.unique()) <= _SLICED
+    return str(column.type) in types and 2 <= len(column.unique()) <= _SLICED

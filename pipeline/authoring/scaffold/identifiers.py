@@ -15,12 +15,12 @@ NAME_OF_ID = re.compile(
     rf"{WORD}(?i:ids?|uuid|guid|key|index|idx|rowid|row|no|nr|number|ref|reference|hash)$"
     rf"|(?i:(?:{_NOUNS})(?:id|no|nr|number))$|(?i:^_?u?n?named?_0$)"
 )
-_PERSONS = (
+PERSONS = (
     "child|client|customer|employee|household|member|participant|passenger|patient|person|player|respondent|student|"
     "subject|user"
 )
 _GROUP = re.compile(
-    rf"{WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{_PERSONS})(?:id|no|nr|number))$|(?i:^(?:{_PERSONS}|nr)$)"
+    rf"{WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{PERSONS})(?:id|no|nr|number))$|(?i:^(?:{PERSONS}|nr)$)"
 )
 _CODE_NAMES = r"zip(?:_?code)?|post(?:al)?_?code|plz|phone(?:_number)?"
 _REPEATED_ID = re.compile(rf"{WORD}(?i:id|uuid|guid|key|{_CODE_NAMES})$|(?i:(?:{_NOUNS})id)$")

@@ -53,6 +53,7 @@ def document(
             *_training(defaults),
             "evaluation:",
             *([f"  slices: {_flow(defaults.slices)}"] if defaults.slices else []),
+            *([f"  fairness: {_flow(defaults.fairness)} # set max_gap to bound it"] if defaults.fairness else []),
             f"  thresholds: # {defaults.why_thresholds}; raise it to what you need",
             *(f"    {name}: {_flow(bounds)}" for name, bounds in defaults.thresholds.items()),
             "",

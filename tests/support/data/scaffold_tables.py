@@ -23,14 +23,14 @@ def random() -> np.random.Generator:
 def people() -> Rows:
     """As a census is written: spaces behind commas, ` ?` for missing, text labels, amounts that are nearly always 0."""
     chance = random()
-    age = chance.integers(17, 90, ROWS)
+    years = chance.integers(17, 90, ROWS)
     gain = np.where(chance.random(ROWS) < 0.9, 0, chance.lognormal(8, 1.5, ROWS).round().astype(int))
     return {
-        "age": age,
+        "years worked": years,
         "job": np.where(chance.random(ROWS) < 0.05, "?", chance.choice(["Sales", "Tech", "Farm"], ROWS)),
         "Capital Gain": gain,
         "country": "here",
-        "income": np.where(age + gain / 100 > 60, ">50K", "<=50K"),
+        "income": np.where(years + gain / 100 > 60, ">50K", "<=50K"),
     }
 
 

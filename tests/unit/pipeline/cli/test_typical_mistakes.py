@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.cli.main import main
 
-HEADER = "age,city,income,churned"
+HEADER = "tenure,city,income,churned"
 
 
 class Mistake(NamedTuple):
@@ -72,10 +72,10 @@ MISTAKES = {
         write("p.csv", "<!doctype html>"),
     ),
     "wrong delimiter": Mistake(
-        f"{START.format('data.csv')} --delimiter ;", "the one column 'age,city", "--delimiter .* such as ','"
+        f"{START.format('data.csv')} --delimiter ;", "the one column 'tenure,city", "--delimiter .* such as ','"
     ),
     "column twice": Mistake(
-        START.format("data.csv"), "received 'age' twice", "rename one", replace("city", "age", "data.csv")
+        START.format("data.csv"), "received 'tenure' twice", "rename one", replace("city", "tenure", "data.csv")
     ),
     # The label.
     "no label": Mistake("start data.csv", "required: --label", "see python runner.py start --help"),
@@ -108,7 +108,9 @@ MISTAKES = {
     "text for a number": Mistake(
         VALIDATE, "training.steps: expected a whole number, received 'many'", "", replace("steps: 480", "steps: many")
     ),
-    "feature misspelt": Mistake(VALIDATE, "no column 'agee'; did you mean 'age'", "", replace("    age:", "    agee:")),
+    "feature misspelt": Mistake(
+        VALIDATE, "no column 'tenur'; did you mean 'tenure'", "", replace("    tenure:", "    tenur:")
+    ),
     "operation misspelt": Mistake(VALIDATE, "z_scor", "z_score", replace("z_score", "z_scor")),
     "metric misspelt": Mistake(VALIDATE, "acu", "auc", replace("    auc:", "    acu:")),
     "setting without a value": Mistake(f"{VALIDATE} --set training.steps", "expected section.field=value", "--set"),
