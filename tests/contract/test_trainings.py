@@ -147,7 +147,7 @@ def test_mirrored_on_two_devices_is_the_same_training(
     np.testing.assert_allclose(trained.predictions, get_training("alone").outputs.predictions, rtol=0, atol=1e-5)
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.both_lines
 def test_mesh_is_the_same_training_on_four_devices(get_training: Callable[[str], EndedTraining]) -> None:
     mesh, alone = get_training("mesh"), get_training("alone")

@@ -78,7 +78,7 @@ def test_every_field_is_tuned_and_the_seed_makes_it_reproducible(prepared: Prepa
     assert [(trial["values"], pytest.approx(trial["loss"], rel=1e-3, abs=1e-4)) for trial in again] == expected
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_number_of_trials_at_a_time_changes_nothing_and_each_kind_has_its_fields(
     prepared: Prepared, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ def test_killed_trial_is_started_again_and_then_recorded(prepared: Prepared, tmp
     assert log.read_text().count("it is started again") == 2
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_interrupted_search_continues(prepared: Prepared, tmp_path: Path) -> None:
     tune = {"learning_rate": {"choice": [0.003, 0.01, 0.03, 0.1]}, "trials": 4, "steps": 10, "parallel": 2}
     log = tmp_path / "node.log"
@@ -155,6 +155,7 @@ def test_trials_that_all_fail_end_the_run(prepared: Prepared, tmp_path: Path) ->
     assert "learning_rate" in raised.value.remedy
 
 
+@pytest.mark.extended
 def test_failure_that_every_trial_would_have_ends_the_search(prepared: Prepared, tmp_path: Path) -> None:
     tune = {"learning_rate": {"choice": [0.1, 0.2]}, "parallel": 1}
     log = tmp_path / "node.log"

@@ -95,6 +95,7 @@ def test_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed
     assert [(execution.node, execution.state) for execution in executions] == [(node, "COMPLETE") for node in tries]
 
 
+@pytest.mark.slow
 def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
     for day in days:

@@ -70,6 +70,7 @@ def init(data: Path, label: str, *options: str, budget: float = 0) -> tuple[Ende
     return command(*arguments(data, label, *options, budget=budget)), data.parent / "drafted.yaml"
 
 
+@pytest.mark.slow
 def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
     drafted, config = init(customers(tmp_path / "customers.csv"), "class")
     assert drafted.exit_code == 0, drafted.err

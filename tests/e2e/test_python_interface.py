@@ -32,7 +32,7 @@ def draw_people(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
     logit = 0.08 * (age - 54) + 2 * (plan == "flat") - 1 + draw.normal(0, 0.5, rows)
     frame = pd.DataFrame(
         {
-            "age in years": pd.array(age, dtype="Int64"),
+            "years of work": pd.array(age, dtype="Int64"),
             "income": income,
             "plan": pd.Categorical(plan),
             "is member": draw.random(rows) < 0.5,
@@ -41,7 +41,7 @@ def draw_people(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
         },
         index=[f"customer {number}" for number in range(rows)],
     )
-    frame.loc[draw.random(rows) < 0.1, "age in years"] = pd.NA
+    frame.loc[draw.random(rows) < 0.1, "years of work"] = pd.NA
     frame.loc[draw.random(rows) < 0.1, "income"] = np.nan
     return frame
 
@@ -82,7 +82,7 @@ def test_predictions_do_not_depend_on_the_order_and_the_form_of_rows(run: Run) -
     new = draw_people(50, seed=2)
     expected = run.predict(new)["probability"].to_numpy()
     np.testing.assert_allclose(run.predict(new.iloc[::-1])["probability"].to_numpy()[::-1], expected, atol=1e-6)
-    changed = new[reversed(new.columns)].assign(unused="x").astype({"plan": object, "age in years": "float64"})
+    changed = new[reversed(new.columns)].assign(unused="x").astype({"plan": object, "years of work": "float64"})
     np.testing.assert_allclose(run.predict(changed)["probability"], expected, atol=1e-6)
     table = pa.Table.from_pandas(new, preserve_index=False)
     np.testing.assert_allclose(run.predict(table)["probability"], expected, atol=1e-6)
@@ -100,7 +100,7 @@ def test_contributions_add_up_to_the_difference_of_predictions(run: Run) -> None
 
 
 def test_importance_names_the_columns_that_determine_the_label(run: Run) -> None:
-    assert {*run.importance.index[:2]} == {"age_in_years", "plan"}
+    assert {*run.importance.index[:2]} == {"years_of_work", "plan"}
     assert (run.importance["loss"].iloc[:2] > 0.01).all()
 
 

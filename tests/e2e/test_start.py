@@ -38,7 +38,7 @@ def next_commands(out: str) -> list[list[str]]:
     return [shlex.split(line)[2:] for line in re.findall(r"^  (python runner.py .*?)  +# ", shown, re.MULTILINE)]
 
 
-def test_table_becomes_a_pushed_model_and_a_rejected_one(tmp_path: Path) -> None:
+def test_table_becomes_a_pushed_model_whose_next_commands_work(tmp_path: Path) -> None:
     started = start_customers(tmp_path)
     assert started.exit_code == 0, started.out + started.err
     assert load(str(tmp_path / "my customers.yaml")).config.data.label == "churned"
@@ -61,7 +61,11 @@ def test_table_becomes_a_pushed_model_and_a_rejected_one(tmp_path: Path) -> None
     again = start_customers(tmp_path)
     assert again.exit_code == 2
     assert "exists already" in again.err
-    rejected = start_customers(tmp_path, "--force", "--set", "evaluation.thresholds={auc: {min: 1.0}}")
+
+
+@pytest.mark.slow
+def test_commands_after_a_rejection_show_it_and_run_again(tmp_path: Path) -> None:
+    rejected = start_customers(tmp_path, "--set", "evaluation.thresholds={auc: {min: 1.0}}")
     assert rejected.exit_code == 3, rejected.out + rejected.err
     show, run = next_commands(rejected.out)
     assert run[0] == "--local"

@@ -30,7 +30,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield started
 
 
-@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path: Path, killed: bool):
     # The third of four nodes waits at a pipe until the server has ended; its outputs are published after the restart.
     pipe = tmp_path / "pipe"

@@ -147,6 +147,7 @@ def test_gate_that_is_killed_has_no_verdict_and_is_resumed(runs: Runs, node: str
     assert_as_first(runs, runs.again("--resume", "latest", "--set", field), node)
 
 
+@pytest.mark.slow
 def test_run_passes_if_its_model_server_is_killed_once_and_fails_if_twice(runs: Runs) -> None:
     node, field = "InfraValidator", ("--set", "serving.max_p99_ms=58000")
     failed = with_killed_children(runs, node, 2, *field)

@@ -160,6 +160,7 @@ def config(here: PushFolder, folder: Path, balancer: Balancer, metrics: Promethe
     return ("--config", str(written), "--output", str(folder / "out"))
 
 
+@pytest.mark.slow
 def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
     model_folder: Path, servers: list[Server], tmp_path: Path
 ) -> None:

@@ -119,7 +119,7 @@ def test_tables_of_the_config_page_are_generated():
     assert page == config_docs.rendered(page), "bring it up to date with: python -m tools.config_docs"
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_index_of_the_config_is_generated():
     page = config_index.PAGE.read_text(encoding="utf-8")
     assert page == config_index.render(page), "bring it up to date with: python -m tools.config_index"

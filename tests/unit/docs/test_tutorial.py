@@ -131,7 +131,7 @@ def test_program_of_the_readme_uses_the_model(folder: Path) -> None:
     assert flat_and_talkative == pytest.approx(0.0, abs=0.1)
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 def test_configs_of_the_readme_fit_its_table(tmp_path: Path) -> None:
     doc_pages.write_customers(tmp_path, 1)
     (tmp_path / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")

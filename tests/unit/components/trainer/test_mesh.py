@@ -111,7 +111,12 @@ def assert_equal(actual: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rate"), [("wide_deep", 0.05), ("dlrm", None), pytest.param("tabm", None, marks=pytest.mark.slow)]
+    ("kind", "rate"),
+    [
+        ("wide_deep", 0.05),
+        pytest.param("dlrm", None, marks=pytest.mark.slow),
+        pytest.param("tabm", None, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.extended
 def test_mesh_takes_the_same_steps_as_one_device(kind: str, rate: float | None) -> None:

@@ -15,7 +15,14 @@ MODEL = Path(run_record.__file__).with_name("runs.pml")
 pytestmark = pytest.mark.needs("spin")
 
 
-@pytest.mark.parametrize("options", [(), ("-DLISTS=1", "-DRESUMES=0"), ("-DCRASHES=2", "-DRESUMES=0")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("-DLISTS=1", "-DRESUMES=0"), marks=pytest.mark.slow),
+        pytest.param(("-DCRASHES=2", "-DRESUMES=0"), marks=pytest.mark.slow),
+    ],
+)
 def test_protocol_holds_in_every_interleaving(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert "errors: 0" in verify(tmp_path, MODEL, *options)
 
