@@ -74,13 +74,14 @@ class Column(FirstValues):
 
     Attributes:
       name: Name of the column in the data.
-      parsed: Parsed feature, with all values.
+      parsed: Parsed feature, with all values; or a function that returns it, because few operations read more than the
+        first values, and each op of a graph costs time.
       reference: Another column that an operation compares the values with.
       is_raw: Whether this is a column of the data, rather than computed from several columns.
     """
 
     name: str
-    parsed: Parsed
+    parsed: Parsed | Callable[[], Parsed]
     reference: Column | None = None
     is_raw: bool = False
 
@@ -95,9 +96,10 @@ class Column(FirstValues):
 
     def all_values(self) -> tf.RaggedTensor:
         """Return all values, RaggedTensor of shape [batch, values], without missing values."""
-        if isinstance(self.parsed, tf.SparseTensor):
-            return _sparse_to_ragged(self.parsed.indices, self.parsed.values, self.parsed.dense_shape)
-        return _dense_to_ragged(_to_matrix(self.parsed))
+        parsed = self.parsed() if callable(self.parsed) else self.parsed
+        if isinstance(parsed, tf.SparseTensor):
+            return _sparse_to_ragged(parsed.indices, parsed.values, parsed.dense_shape)
+        return _dense_to_ragged(_to_matrix(parsed))
 
 
 def join(columns: Sequence[Column]) -> Column:

@@ -6,6 +6,7 @@ batches that Transform reads have at most one value in nearly all columns, so a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -33,6 +34,7 @@ class FilledColumns(Columns):
     ) -> None:
         super().__init__(parsed)
         self._matrices = matrices
+        self._rows: dict[int, list[tuple[tf.Tensor, tf.Tensor]]] = {}
         self._places = {
             name: (number, row) for number, matrix_names in enumerate(names) for row, name in enumerate(matrix_names)
         }
@@ -40,10 +42,20 @@ class FilledColumns(Columns):
     def __getitem__(self, name: str) -> Column:
         if name in self._places and name not in self._columns:
             number, row = self._places[name]
-            values, present = (matrix[row] for matrix in self._matrices[number])
-            sparse = _to_sparse(values, present)
-            self._columns[name] = Column(*drop_infinite(values, present), name, sparse, is_raw=True)
+            values, present = self._get_row(number, row)
+            parsed = functools.partial(_to_sparse, values, present)
+            self._columns[name] = Column(*drop_infinite(values, present), name, parsed, is_raw=True)
         return super().__getitem__(name)
+
+    def _get_row(self, number: int, row: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the values of a column, and whether they are present; both of shape [batch]."""
+        values, present = self._matrices[number]
+        if values.dtype != tf.string:
+            return values[row], present[row]
+        # Most operations read texts column by column. Slices would take a millisecond each to add to the graph.
+        if number not in self._rows:
+            self._rows[number] = list(zip(tf.unstack(values), tf.unstack(present), strict=True))
+        return self._rows[number][row]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._places
