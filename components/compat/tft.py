@@ -127,8 +127,14 @@ class LoadedTransformGraph:
     outputs: Tensors
     resources: tf.Module
 
+    _last: LoadedTransformGraph | None = None
+    """The graph that this process loaded last."""
+
     def __init__(self, path: str) -> None:
         loaded = tf.saved_model.load(path)
+        # Keep the last graph until the process ends: TensorFlow traces a function per table to delete it, which takes
+        # 20 ms.
+        LoadedTransformGraph._last = self
         self.resources = tf.Module()
         # Leave out the function of the whole graph, which would otherwise be saved and loaded with every model.
         for name in _RESOURCES & vars(loaded).keys():
