@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
+import re
 import shutil
 import signal
 import sys
+import time
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,7 +107,8 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=_parse_seconds,
         default=60.0,
-        help="time for fitting candidates; 0: choose the kind by the numbers of rows and ids (default: 60)",
+        help="time of the command, such as 90 or 2m, most of it for fitting candidates; 0: choose the kind by the "
+        "numbers of rows and ids (default: 60)",
     )
     parser.add_argument("--force", action="store_true", help="replace existing files")
 
@@ -129,6 +131,7 @@ def write_config(options: argparse.Namespace) -> tuple[int, Path]:
     Raises:
       InputError: The data cannot be read, the label does not fit it, or a file exists already.
     """
+    started = time.monotonic()
     config, schema = _find_output_paths(options)
     # Imported late, so that --help does not wait for them.
     from pipeline.authoring.scaffold import draft
@@ -156,7 +159,7 @@ def write_config(options: argparse.Namespace) -> tuple[int, Path]:
         from pipeline.cli import kind_fitting
 
         try:
-            fitting = kind_fitting.fit(proposal, config, options.budget)
+            fitting = kind_fitting.fit(proposal, config, options.budget, started + options.budget)
             proposal, candidate_tables = fitting.draft, list(kind_fitting.make_tables(fitting))
             _write(config, proposal.config(str(schema)))
         except KeyboardInterrupt:
@@ -216,13 +219,10 @@ def _print_decisions(proposal: Draft, candidate_tables: Sequence[Table]) -> None
 
 
 def _parse_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, at least 0, received {text!r}")
-    return seconds
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+) ?(s|m|min|h)?", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, at least 0, or 90s or 2m, received {text!r}")
+    return float(match[1]) * {"m": 60, "min": 60, "h": 3600}.get(match[2], 1)
 
 
 def _make_csv_type(field: str) -> typing.Callable[[str], str]:

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from pipeline.authoring.config import Config
 
+_SECONDS_TO_END = 1.0
+"""Time to end the processes, write the config and print the decisions, in seconds."""
+
 
 @dataclass(frozen=True)
 class Fitting:
@@ -40,7 +44,7 @@ class Fitting:
     failures: tuple[tuple[Kind, str], ...] = ()
 
 
-def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
+def fit(draft: Draft, config: Path, budget: float, deadline: float) -> Fitting:
     """Fit candidate kinds of models, print the progress, and choose the best kind.
 
     A kind that was not fitted in time is not chosen, unless none was.
@@ -48,7 +52,8 @@ def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
     Args:
       draft: The draft with the default kind for the table's size.
       config: File that contains the draft.
-      seconds: Time budget for all candidates, in seconds.
+      budget: Time of the whole command in seconds, from which the number of rows follows.
+      deadline: Time of the monotonic clock at which the command should end.
 
     Returns:
       The draft with the chosen kind, and the results of the candidates.
@@ -57,14 +62,15 @@ def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
       KeyboardInterrupt: This process received SIGINT or SIGTERM. Child processes and temporary files are removed first.
     """
     kinds = defaults.candidates(draft.defaults, draft.table.rows)
-    rows = kind_choice.fitted_rows(draft.table.rows, seconds)
+    rows = kind_choice.fitted_rows(draft.table.rows, budget)
     if not rows:
-        return Fitting(_keep_kind(draft, f"in {seconds:g} s too few of the rows can be fitted to replace it"))
+        return Fitting(_keep_kind(draft, f"in {budget:g} s too few of the rows can be fitted to replace it"))
     with _raise_on_sigterm(), tempfile.TemporaryDirectory() as scratch:
         file = f"{scratch}/rows.parquet"
         rows = kind_choice.write_rows(draft.table, rows, file)
-        _print(f"fitting {', '.join(kinds)} to {rows:,} rows, for at most {seconds:g} s; --budget 0 skips this")
+        _print(f"fitting {', '.join(kinds)} to {rows:,} rows, within {budget:g} s in all; --budget 0 skips this")
         configs = {kind: _make_config(load(str(config)).config, draft, kind, rows, file, scratch) for kind in kinds}
+        seconds = deadline - _SECONDS_TO_END - time.monotonic()
         results = candidates.fit(configs, Path(scratch, "logs"), seconds, lambda line: _print(f"  {line}"))
     fits = [
         Fit(part, scores.losses, scores.metrics, candidate.seconds if part == kind else None)

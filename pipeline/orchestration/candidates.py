@@ -73,6 +73,8 @@ def fit(
     Returns:
       Kind → result, in the order of `configs`.
     """
+    if seconds <= 0:
+        return {kind: Candidate() for kind in configs}
     started = time.monotonic()
     candidates: dict[Kind, Candidate] = {}
     waiting: list[Kind] = []
@@ -90,7 +92,7 @@ def fit(
         while running and (remaining := started + seconds - time.monotonic()) > 0:
             waitables = [waitable for child in running.values() for waitable in child.waitables]
             if not wait(waitables, min(remaining, _REPORT_SECONDS)):
-                report(f"{', '.join(running)}: {time.monotonic() - started:.0f} s so far")
+                report(f"{', '.join(running)}: {remaining:.0f} s left{_describe_best(candidates)}")
             for name in [name for name, child in running.items() if child.poll()]:
                 candidate = Candidate(running.pop(name))
                 report(f"{name}: {candidate.why or f'done in {candidate.seconds:.1f} s'}")
@@ -108,6 +110,18 @@ def fit(
             while not child.poll():
                 wait(child.waitables)
     return {kind: candidates.get(kind, Candidate()) for kind in configs}
+
+
+def _describe_best(candidates: Mapping[Kind, Candidate]) -> str:
+    losses = {
+        kind: float(scores.losses.mean())
+        for candidate in candidates.values()
+        for kind, scores in candidate.scores.items()
+    }
+    if not losses:
+        return ""
+    best = min(losses, key=losses.__getitem__)
+    return f"; best so far {best}, loss {losses[best]:.4f}"
 
 
 def _prepare(config: Config) -> None:

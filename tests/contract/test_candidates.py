@@ -32,7 +32,7 @@ def test_candidate_that_fails_stops_no_other_one(tmp_path: Path) -> None:
     assert 200 < len(scores.losses) < 1000, "the rows of the eval split"
     assert scores.losses.mean() < 0.69
     assert scores.metrics["auc"] > 0.6
-    ended = [line for line in lines if "so far" not in line]
+    ended = [line for line in lines if " s left" not in line]
     assert ended[0].startswith("preparation: done in ")
     assert {line.partition(":")[0] for line in ended[1:]} == {"linear", "gbt"}
 

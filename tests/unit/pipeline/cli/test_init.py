@@ -77,8 +77,15 @@ def test_kind_can_be_chosen_by_an_option(tmp_path: Path, capsys: pytest.CaptureF
     assert "kind: linear" in (tmp_path / "wide.yaml").read_text()
 
 
-@pytest.mark.parametrize("text", ["-1", "nan", "inf", "a minute"])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("90", 90), ("0.5", 0.5), ("90s", 90), ("2m", 120), ("1.5 min", 90)]
+)
+def test_budget_may_have_a_unit(text: str, seconds: float) -> None:
+    assert init._parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "a minute", "2 days", ""])
 def test_invalid_budget_is_rejected(text: str) -> None:
-    expected = f"expected a number of seconds, at least 0, received '{text}'"
+    expected = f"expected a number of seconds, at least 0, or 90s or 2m, received '{text}'"
     with pytest.raises(argparse.ArgumentTypeError, match=expected):
         init._parse_seconds(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,8 @@ from pipeline.authoring.scaffold import Draft, draft
 from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.cli import kind_fitting
 from pipeline.cli.kind_fitting import Fitting
+from pipeline.orchestration import candidates
+from pipeline.orchestration.candidates import Candidate
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +80,21 @@ def test_kind_that_was_not_fitted_is_chosen_only_if_none_was(drafted: Draft, tmp
     text, kind = write_config(kind_fitting._choose_kind(drafted, fits, failures), tmp_path)
     assert kind == "gbt"
     assert "not trained on; ensemble was not fitted: did not end in time\n" in text
+
+
+def test_budget_includes_the_time_before_the_fitting(
+    drafted: Draft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(drafted, tmp_path)
+    received: list[float] = []
+
+    def fit_nothing(configs: Any, logs: Path, seconds: float, report: Any) -> dict[Kind, Candidate]:
+        received.append(seconds)
+        return {kind: Candidate() for kind in configs}
+
+    monkeypatch.setattr(candidates, "fit", fit_nothing)
+    kind_fitting.fit(drafted, tmp_path / "rows.yaml", budget=60, deadline=time.monotonic() + 40)
+    assert 0 < received[0] < 40
 
 
 def test_sample_is_read_without_number_formats(drafted: Draft, tmp_path: Path) -> None:
