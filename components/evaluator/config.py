@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 
 from components.base.config_section import Loss, Section, Task, Texts
 from components.base.names import did_you_mean
@@ -334,6 +334,9 @@ class EvaluationConfig(Section):
     importance_rows: int | None = Field(default=None, ge=0)
     """Number of rows of the eval split on which the importance of columns is measured; 0 disables it. By default
     10,000, fewer for a table with many columns, and 0 for a table with more than 126 columns."""
+    importance_seconds: PositiveFloat = 60.0
+    """Maximum time of this measurement. It uses fewer rows where the model is slow; if it would be fewer than 500, the
+    importance is measured only for `max_importance`."""
     linear_model_rows: int = Field(default=10_000, ge=0)
     """Number of rows of the training split on which a linear model of the raw columns is fitted, which is shown beside
     the model; fewer for a table with more than 400 columns. 0 disables it."""

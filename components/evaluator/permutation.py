@@ -11,6 +11,7 @@ For a slice, the values also come from the whole sample, because the column of a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -84,6 +85,12 @@ def measure(
     batch = split_sample.draw(examples, rows)
     names = plan.feature_columns or ()
     columns = [name for name in names if not pa.types.is_null(column_of(batch, name).type)]
+    seconds = _measure_seconds(batch, model, columns)
+    fitting_rows = int(batch.num_rows * min(1.0, plan.evaluation.importance_seconds / max(seconds, 1e-9)))
+    if fitting_rows < batch.num_rows:
+        if fitting_rows < _FEWEST and not plan.evaluation.max_importance:
+            return Importance(unknown=f"it would take {seconds:,.0f} s; raise evaluation.importance_seconds")
+        batch = _draw_rows(batch, max(fitting_rows, min(_FEWEST, batch.num_rows)))
     evaluated = model.evaluate(batch)
     loss = _Loss(plan)
     losses_before = loss.compute(evaluated.labels, evaluated.predictions, evaluated.outputs)
@@ -95,7 +102,7 @@ def measure(
     if not np.isfinite(losses_before).all():
         return Importance(unknown=f"the {loss.name} of a row is not a number")
     random = np.random.default_rng(1)
-    repeats = max(1, min(_REPEATS, ROWS // batch.num_rows))
+    repeats = _count_repeats(batch.num_rows)
     orders = [random.permutation(batch.num_rows) for _ in range(repeats)]
     predict, by_column = model.permute(batch), {}
     for name in columns:
@@ -118,6 +125,28 @@ def measure(
             slice_importances.append(sample.importance(_words(slices.keys[at]), inside, by_rank))
     typical = {name: _typical(column_of(batch, name)) for name in names}
     return Importance(loss.name, repeats, (replace(whole, columns=tuple(ranked)), *slice_importances), typical)
+
+
+def _measure_seconds(batch: pa.RecordBatch, model: Model, columns: Sequence[str]) -> float:
+    """Estimate the time of the predictions for all columns and permutations, in seconds."""
+    if not columns or not batch.num_rows:
+        return 0.0
+    order = np.arange(batch.num_rows)
+    # The first call also prepares the model.
+    predict = model.permute(batch)
+    predict(columns[0], order)
+    started = time.perf_counter()
+    predict(columns[0], order)
+    return (time.perf_counter() - started) * len(columns) * _count_repeats(batch.num_rows)
+
+
+def _count_repeats(rows: int) -> int:
+    return max(1, min(_REPEATS, ROWS // rows))
+
+
+def _draw_rows(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    chosen = pa.array(np.sort(np.random.default_rng(0).permutation(batch.num_rows)[:rows]))
+    return pa.RecordBatch.from_arrays([column.take(chosen) for column in batch.columns], schema=batch.schema)
 
 
 def _find_largest(slices: Slices) -> list[int]:

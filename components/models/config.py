@@ -54,6 +54,7 @@ _ONLY = {
     **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
+    "monotone": ("gbt",),
 }
 """Field → kinds in which it has an effect. Other fields have an effect in all kinds."""
 _ONLY_LOSS: dict[str, Loss] = {
@@ -114,6 +115,9 @@ class ModelConfig(Section):
     """
     shrinkage: float = Field(default=0.05, gt=0, le=1)
     """gbt and ensemble: factor of every tree. A lower factor needs more trees."""
+    monotone: dict[str, Literal["increasing", "decreasing"]] = Field(default_factory=dict)
+    """gbt: column of numbers → direction. The prediction never moves against it if only this column changes, as when a
+    price must not fall with the size. For a binary label or a regression."""
     cross_layers: int = Field(default=3, ge=1, le=16)
     """dcn_v2: number of cross layers; n cross layers multiply up to n + 1 features."""
     attention: tuple[PositiveInt, ...] = Field(default=(64, 16), min_length=1)
@@ -184,7 +188,9 @@ class ModelConfig(Section):
     def _check_kind(self) -> ModelConfig:
         fields = type(self).model_fields
         for name, kinds in _ONLY.items():
-            if getattr(self, name) != fields[name].default and not has_effect(name, self.kind):
+            if getattr(self, name) != fields[name].get_default(call_default_factory=True) and not has_effect(
+                name, self.kind
+            ):
                 raise ValueError(f"{name} has no effect in {self.kind}, only in {', '.join(kinds)}; remove it")
         return self
 
@@ -232,7 +238,9 @@ class ModelConfig(Section):
         fields, present = type(self).model_fields, self.model_fields_set - {code_field}
         if code_field == "build":
             present -= {"loss", *_ONLY_LOSS}
-        without_effect = sorted(name for name in present if getattr(self, name) != fields[name].default)
+        without_effect = sorted(
+            name for name in present if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        )
         if getattr(self, code_field) and without_effect:
             raise ValueError(
                 f"{code_field} builds the model itself, so {', '.join(without_effect)} would have no effect; remove one"

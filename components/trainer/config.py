@@ -123,6 +123,10 @@ class TrainingConfig(Section):
 
     steps: PositiveInt = 1000
     """Number of optimizer steps."""
+    max_minutes: PositiveFloat | None = None
+    """Maximum time of the training, counted from its start or from its last restart. A network trains until then, and
+    in a cluster until the next checkpoint; trees are compared for half of the time. The export comes afterwards. By
+    default, `steps` and `early_stopping` alone end the training."""
     batch_size: BatchSize = 256
     """Number of examples in an optimizer step, over all replicas. Under parameter_server, in a step of one worker."""
     learning_rate: float = Field(default=1e-3, gt=0)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -53,6 +55,8 @@ _OBLIQUE = {
     "sparse_oblique_max_num_features": 4,
 }
 """At most four numbers in a condition, because the time of a prediction grows with them."""
+_LEAST_SECONDS = 1.0
+"""Minimum time that is left for a comparison, so that each forest gets some trees."""
 _WEIGHT = "weight"
 _NO_COLUMN = -1
 
@@ -172,12 +176,17 @@ class ForestLearner:
       head: The task's loss and outputs.
       inputs: The features that a forest may read, see `tree_inputs`.
       seed: Seed of the choice of rows and columns for each tree.
+      directions: Feature of an ordered number → 1 if the logit must not decrease with it, or -1 if it must not
+        increase.
+      seconds: Time after which `select` compares nothing more, in seconds.
     """
 
     config: ModelConfig
     head: PredictionHead
     inputs: Sequence[TreeInput]
     seed: int
+    directions: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = math.inf
 
     def select(self, rows: Rows, held_out: Sequence[Mask]) -> SelectedForest:
         """Select the shape by the loss of held-out rows: depth, partition, oblique splits and the number of trees.
@@ -189,35 +198,47 @@ class ForestLearner:
           rows: All rows.
           held_out: Mask of the validation part, or of every fold.
         """
+        deadline = time.monotonic() + self.seconds
         folds = [Fold(rows.where(~mask), rows.where(mask), mask) for mask in held_out]
         samples = [fold._replace(rows=fold.rows.sample(_COMPARED, self.seed)) for fold in folds]
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
-        best = min(
-            self._train_shapes([Shape(depth, self.config.trees) for depth in depths], samples), key=attrgetter("loss")
-        )
-        if any(tree_input.kind == "category" for tree_input in self.inputs):
+        shapes = [Shape(depth, self.config.trees) for depth in depths]
+        best = min(self._train_shapes(shapes, samples, deadline), key=attrgetter("loss"))
+        has_categories = any(tree_input.kind == "category" for tree_input in self.inputs)
+        if has_categories and time.monotonic() < deadline:
             random = Shape(best.shape.depth, self.config.trees, "RANDOM")
-            best = min(best, *self._train_shapes([random], samples), key=attrgetter("loss"))
-        if self._can_be_oblique(samples[0].rows):
-            (oblique,) = self._train_shapes([best.shape._replace(trees=self.config.trees, oblique=True)], samples)
+            best = min(best, *self._train_shapes([random], samples, deadline), key=attrgetter("loss"))
+        if self._can_be_oblique(samples[0].rows) and time.monotonic() < deadline:
+            shape = best.shape._replace(trees=self.config.trees, oblique=True)
+            (oblique,) = self._train_shapes([shape], samples, deadline)
             if self._is_lower(oblique, best, rows.where(np.any(held_out, axis=0))):
                 best = oblique
         if len(samples[0].rows.label) < len(folds[0].rows.label):
-            (best,) = self._train_shapes([best.shape._replace(trees=self.config.trees)], folds)
+            (best,) = self._train_shapes([best.shape._replace(trees=self.config.trees)], folds, deadline)
         if len(folds) > 1:
             # The best tree count of a single small fold overfits that fold.
             (best,) = self._train_shapes([best.shape], folds, stop_early=False)
         return best
 
     def _train_shapes(
-        self, shapes: Sequence[Shape], folds: Sequence[Fold], stop_early: bool = True
+        self, shapes: Sequence[Shape], folds: Sequence[Fold], deadline: float = math.inf, stop_early: bool = True
     ) -> list[SelectedForest]:
-        """Train a forest per shape and fold in threads, because YDF releases the interpreter's lock."""
+        """Train a forest per shape and fold in threads, because YDF releases the interpreter's lock.
+
+        Args:
+          shapes: The shapes.
+          folds: The folds.
+          deadline: Time of the monotonic clock before which the selection should end. Forests that would take longer
+            than an equal part of half of the remaining time get fewer trees.
+          stop_early: Whether the held-out rows decide about the number of trees.
+        """
+        cores = len(os.sched_getaffinity(0)) if _count_threads(folds[0].rows) == 1 else 1
+        remaining = max(deadline - time.monotonic(), _LEAST_SECONDS)
+        seconds = remaining / 2 * cores / (len(shapes) * len(folds))
 
         def fit(pair: tuple[Shape, Fold]) -> FittedForest:
-            return self._fit_fold(*pair, stop_early)
+            return self._fit_fold(*pair, stop_early, seconds)
 
-        cores = len(os.sched_getaffinity(0)) if _count_threads(folds[0].rows) == 1 else 1
         with ThreadPoolExecutor(cores) as pool:
             trained = list(pool.map(fit, itertools.product(shapes, folds)))
         weights = [self.head.weight_of(fold.held_out.label, fold.held_out.weight) for fold in folds]
@@ -244,14 +265,17 @@ class ForestLearner:
         return selected
 
     def _can_be_oblique(self, rows: Rows) -> bool:
-        """Whether oblique splits can be tried: YDF reads exact numbers for them, which takes time."""
-        numbers = sum(tree_input.columns for tree_input in self.inputs if tree_input.kind in ("number", "sum"))
-        return numbers > 1 and len(rows.label) <= _EXACT
+        """Whether oblique splits can be tried: YDF reads exact numbers for them, which takes time.
 
-    def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool) -> FittedForest:
+        A sum of several numbers does not have a direction.
+        """
+        numbers = sum(tree_input.columns for tree_input in self.inputs if tree_input.kind in ("number", "sum"))
+        return numbers > 1 and len(rows.label) <= _EXACT and not self.directions
+
+    def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool, seconds: float) -> FittedForest:
         """Train the forest of one fold."""
         inputs = [self._choose_ids(tree_input, fold.rows) for tree_input in self.inputs]
-        trees = self._train_trees(shape, inputs, fold.rows, fold.held_out if stop_early else None)
+        trees = self._train_trees(shape, inputs, fold.rows, fold.held_out if stop_early else None, seconds)
         logits = predict(trees, fold.held_out.features)
         return FittedForest(len(trees.roots) // self.head.outputs, self.loss(fold.held_out, logits), logits)
 
@@ -299,13 +323,24 @@ class ForestLearner:
         return best
 
     def _train_trees(
-        self, shape: Shape, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None
+        self,
+        shape: Shape,
+        inputs: Sequence[TreeInput],
+        rows: Rows,
+        validation: Rows | None = None,
+        seconds: float = math.inf,
     ) -> Trees:
-        """Train one forest; without validation rows, with exactly `shape.trees` trees per logit."""
+        """Train one forest, with fewer trees if it would take longer than `seconds`.
+
+        Without validation rows, it otherwise has exactly `shape.trees` trees per logit.
+        """
         regression = self.head.scale is not None
+        directions = [self.directions.get(part.feature, 0) for part in inputs for _ in range(part.columns)]
         features = [
-            ydf.Feature(str(number), ydf.Semantic.CATEGORICAL if categories else ydf.Semantic.NUMERICAL)
-            for number, categories in enumerate(_count_categories(inputs))
+            ydf.Feature(
+                str(number), ydf.Semantic.CATEGORICAL if categories else ydf.Semantic.NUMERICAL, monotonic=direction
+            )
+            for number, (categories, direction) in enumerate(zip(_count_categories(inputs), directions, strict=True))
         ]
         learner = ydf.GradientBoostedTreesLearner(
             label="label",
@@ -323,12 +358,15 @@ class ForestLearner:
             shrinkage=self.config.shrinkage,
             categorical_algorithm=shape.partition,
             **(_OBLIQUE if shape.oblique else {}),
+            # YDF supports directions only with this gain.
+            use_hessian_gain=bool(self.directions),
             subsample=_SUBSAMPLE,
             num_candidate_attributes_ratio=_COLUMNS,
             # With 0, YDF would not stop early, even with a validation dataset.
             validation_ratio=0.1 if validation else 0.0,
             early_stopping="LOSS_INCREASE" if validation else "NONE",
             early_stopping_num_trees_look_ahead=_PATIENCE,
+            maximum_training_duration_seconds=seconds if math.isfinite(seconds) else -1.0,
             random_seed=self.seed,
             num_threads=_count_threads(rows),
         )

@@ -40,7 +40,15 @@ class ForestTraining:
 
     def __init__(self, plan: TrainingPlan, head: PredictionHead, features: Inputs, rows: TrainingRows) -> None:
         inputs = tree_inputs(plan.features, features)
-        self._learner = ForestLearner(plan.model, head, inputs, plan.training.seed)
+        seconds = 60 * (plan.training.max_minutes or math.inf)
+        # The other half is for the forest of all rows.
+        signs = {column: 1 if direction == "increasing" else -1 for column, direction in plan.model.monotone.items()}
+        directions = {
+            feature.name: signs[feature.columns[0]]
+            for feature in plan.features.features.declared
+            if feature.columns[0] in signs and features.features[feature.name].ordered
+        }
+        self._learner = ForestLearner(plan.model, head, inputs, plan.training.seed, directions, seconds / 2)
         self._head, self._features, self._rows = head, features, rows
         targets = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in rows.spec]
         self._spec = {name: rows.spec[name] for name in (*(tree_input.feature for tree_input in inputs), *targets)}

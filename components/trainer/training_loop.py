@@ -120,6 +120,7 @@ class TrainingLoop:
             optimizer.build(network.trainable_variables)
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
+        deadline = time.monotonic() + 60 * (self.config.max_minutes or math.inf)
         done = checkpoints.restore()
         if done and int(optimizer.iterations.numpy()) != done:
             # Workers of a parameter_server took steps while the checkpoint was written.
@@ -142,12 +143,16 @@ class TrainingLoop:
             while done < self.config.steps and not (stop.finished or (finished and not steps.together)):
                 checkpoint_at = min(_find_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
                 done, stop = self._advance(steps, optimizer, writer, done, local_stop)
-                if done >= checkpoint_at or stop.preempted:
+                is_late = time.monotonic() > deadline
+                # Processes that take their steps together save at the same steps.
+                if done >= checkpoint_at or stop.preempted or (is_late and not steps.together):
                     steps.collect()
-                    goes_on = done < self.config.steps and not stop.preempted
+                    goes_on = done < self.config.steps and not (stop.preempted or is_late)
                     checkpoints.save(done, in_background=goes_on and self._saves_in_background(network))
                     writer.checkpoint(done, network)
-                    finished = finished or self.on_checkpoint(done, network) is True
+                    finished = self.on_checkpoint(done, network) is True or finished or is_late
+                    if is_late:
+                        logging.info("training.max_minutes is over at step %d of %d", done, self.config.steps)
                 if stop.preempted:
                     logging.warning("received SIGTERM: saved a checkpoint at step %d", done)
                     raise SystemExit(PREEMPTED)

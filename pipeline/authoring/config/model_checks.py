@@ -22,6 +22,9 @@ from components.trainer.config import AugmentationConfig, TrainingConfig
 from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
 
+_ORDERED = {"z_score", "log", "min_max", "clip", "pass_through", "piecewise_linear", "bucketize", "missing"}
+"""Operations after which a greater number is not smaller, and the indicator of a missing value."""
+
 
 def check_model(config: Config) -> Iterator[Problem]:
     """Yield all problems with combinations of model, task, training and features."""
@@ -220,10 +223,30 @@ def _forest(config: Config) -> Iterator[Problem]:
             if isinstance(feature.op, Image):
                 message = f"the trees of {config.model.kind} do not read images; choose a network as model.kind"
                 yield Problem(("features", *feature.key), message)
+    yield from _monotone(config)
     kind = config.training.strategy.kind
     if not config.model.has_network and kind != "none":
         message = f"{config.model.kind} is trained in one process, on all its cores: expected none, received {kind}"
         yield Problem(("training", "strategy", "kind"), f"{message}; remove it")
+
+
+def _monotone(config: Config) -> Iterator[Problem]:
+    """Yield directions of columns that trees cannot keep."""
+    if config.model.monotone and config.data.task == "multiclass":
+        message = "expected a binary label or a regression, because the probabilities of several classes sum to 1"
+        yield Problem(("model", "monotone"), f"{message}; remove it")
+    for column in config.model.monotone:
+        features = [feature for feature in config.features.declared if column in feature.columns]
+        others = sorted({feature.op.op for feature in features} - _ORDERED)
+        if not features:
+            known = {name for feature in config.features.declared for name in feature.columns}
+            message = f"expected a column of features.columns, received {column!r}{did_you_mean(column, known)}"
+            yield Problem(("model", "monotone", column), message)
+        elif others or {feature.op.op for feature in features} == {"missing"}:
+            message = (
+                f"expected operations that keep the order of its numbers, received {', '.join(others) or 'missing'}"
+            )
+            yield Problem(("model", "monotone", column), f"{message}; choose from {', '.join(sorted(_ORDERED))}")
 
 
 def _mesh(config: Config) -> Iterator[Problem]:

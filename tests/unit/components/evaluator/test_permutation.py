@@ -165,3 +165,19 @@ def plan(fields: dict[str, Any], **section: Any) -> EvaluationPlan:
     return EvaluationPlan.model_validate(
         {"evaluation": {"thresholds": {"auc": {"min": 0}}, **section}, "labels": [{"text": "label"}], **fields}
     )
+
+
+def test_importance_of_a_slow_model_is_measured_on_fewer_rows_or_not_at_all(tmp_path: Path) -> None:
+    """A limit of 10 ns leaves no row, and `max_importance` needs 500 rows."""
+    fast = {"evaluation": {"importance_seconds": 1e-8, "thresholds": {"mean_squared_error": {"max": 9}}}}
+    fields: dict[str, Any] = {"task": "regression", **fast}
+    (tmp_path / "none").mkdir()
+    importance: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path / "none", 4000, fields)
+    assert not importance.slices
+    assert importance.unknown is not None
+    assert "raise evaluation.importance_seconds" in importance.unknown
+    fast["evaluation"]["max_importance"] = {"a": 0.5}
+    (tmp_path / "few").mkdir()
+    few: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path / "few", 4000, fields)
+    assert (few.unknown, few.slices[0].rows) == (None, 500)
+    assert few.slices[0].columns[0].column == "a"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,16 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(ydf.GradientBoostedTreesLearner, "train", train_and_record)
     return trained
+
+
+def test_only_depths_are_compared_when_the_time_is_over(models: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forest_learner, "_LEAST_SECONDS", 1e-3)
+    training = rows("binary")
+    hurried = dataclasses.replace(learner("binary", trees=5000), seconds=0.0)
+    selected = hurried.select(*mark_validation_rows(training, rows("binary", seed=1)))
+    assert len(models) == len(forest_learner._DEPTHS)
+    assert 1 <= selected.shape.trees < 100
+    assert np.isfinite(selected.loss)
 
 
 @pytest.mark.parametrize(
@@ -282,3 +293,25 @@ def test_rows_that_do_not_fit_into_memory_are_an_error(monkeypatch: pytest.Monke
     batch = ({"x": tf.zeros([1000])}, tf.zeros([1000, 1]))
     with pytest.raises(InputError, match=r"model.kind: a forest is trained on rows in memory; expected at most"):
         read([batch])
+
+
+@pytest.mark.parametrize(("task", "direction"), [("binary", 1), ("regression", -1)])
+def test_prediction_never_moves_against_the_direction_of_a_column(task: str, direction: int) -> None:
+    """The label follows a wave of x, so that trees without a direction rise and fall."""
+    random = np.random.default_rng(0)
+    x, other = random.uniform(-3, 3, ROWS), random.normal(size=ROWS)
+    score = np.sin(3 * x) + direction * x + 0.5 * other
+    label = (score > 0).astype(np.int64) if task == "binary" else score.astype(np.float32)
+    training = Rows({"x": x.astype(np.float32), "other": other.astype(np.float32)}, label)
+    inputs = [TreeInput("x", "number"), TreeInput("other", "number")]
+    falls = []
+    for directions in ({"x": direction}, {}):
+        forest = ForestLearner(ModelConfig(kind="gbt", trees=60), head(task), inputs, 1, directions)
+        selected = forest.select(training, [np.arange(ROWS) % 5 == 0])
+        trees = forest.refit(selected, training)
+        grid = np.linspace(-3, 3, 200, dtype=np.float32)
+        logits = [predict(trees, {"x": grid, "other": np.full_like(grid, value)})[:, 0] for value in (-1, 0, 1)]
+        falls.append(min(float((direction * np.diff(values)).min()) for values in logits))
+        assert np.std(logits) > 0.1
+    assert falls[0] >= -FOREST.atol
+    assert falls[1] < -0.1

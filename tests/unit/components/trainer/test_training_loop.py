@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.images import frozen_variables
 from components.models.inputs import Inputs
+from components.trainer import checkpoint
+from components.trainer.config import TrainingConfig
 from components.trainer.optimizer import adam
 from components.trainer.steps import Stop
 from components.trainer.strategy import Distribution
-from components.trainer.training_loop import Learner, SynchronousSteps, _create_replica_step
+from components.trainer.training_loop import Folders, Learner, SynchronousSteps, TrainingLoop, _create_replica_step
 
 INPUTS = Inputs({"a": Dense(), "words": Ids(40, values=3), "x": Ids(5)})
 ROWS = 8
@@ -101,3 +104,35 @@ def test_pretrained_network_is_frozen_during_the_first_steps() -> None:
         pairs = zip(network.trainable_variables, before, strict=True)
         changes.append({id(current) in frozen for current, old in pairs if (current.numpy() != old).any()})
     assert changes == [{False}, {False}, {False, True}]
+
+
+class Rows:
+    """An input pipeline with always the same batch."""
+
+    def dataset(self, shard: Any) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensors(({"x": tf.ones([4, 1])}, tf.ones([4, 1]))).repeat()
+
+
+def test_training_ends_with_a_checkpoint_when_its_time_is_over(tmp_path: Path) -> None:
+    def build_network() -> tf_keras.Model:
+        tensor = tf_keras.layers.Input((1,), name="x")
+        return tf_keras.Model({"x": tensor}, tf_keras.layers.Dense(1)(tensor))
+
+    checkpoints: list[int] = []
+    config = TrainingConfig.model_validate(
+        {"steps": 1_000_000, "max_minutes": 1e-6, "checkpoint": {"every_steps": 500_000}}
+    )
+    loop = TrainingLoop(
+        config=config,
+        distribution=Distribution(tf.distribute.get_strategy()),
+        learner=Learner(build_network, Crossentropy()),  # type: ignore[arg-type]
+        input_pipeline=Rows(),  # type: ignore[arg-type]
+        folders=Folders(str(tmp_path / "checkpoints"), None, str(tmp_path / "events")),
+        on_checkpoint=lambda step, network: checkpoints.append(step),
+    )
+    loop.run()
+    assert checkpoints == [config.steps_per_execution]
+    assert checkpoint.steps(str(tmp_path / "checkpoints")) == checkpoints
+    # A restart gets the time again.
+    loop.run()
+    assert checkpoints[1:] == [config.steps_per_execution, 2 * config.steps_per_execution]
