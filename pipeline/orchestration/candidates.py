@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _RUN_ID = "candidates"
 _PREPARATION = "preparation"
 _REPORT_SECONDS = 10.0
+_SHARE_OF_TRAINING = 0.7
+"""Share of the remaining time after which a training ends. The rest is for tracing, and for the evaluation."""
 
 
 class Candidate:
@@ -102,7 +104,7 @@ def fit(
                 candidates |= {kind: candidate for kind in configs if kind == name}
             while waiting and len(running) < len(os.sched_getaffinity(0)):
                 kind = waiting.pop(0)
-                start(kind, _train, configs[kind], logs / kind)
+                start(kind, _train, configs[kind], logs / kind, started + seconds)
     finally:
         for child in running.values():
             child.signal(signal.SIGKILL)
@@ -137,8 +139,17 @@ def _prepare(config: Config) -> None:
                 raise outcome.error
 
 
-def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
-    """Train one model in this process; return its losses and metrics on the eval split, by kind."""
+def _train(config: Config, folder: Path, deadline: float) -> Mapping[Kind, Scores]:
+    """Train one model in this process.
+
+    Args:
+      config: The config with this kind of model.
+      folder: Folder for temporary files.
+      deadline: Time of the monotonic clock before which the training ends, with the best model so far.
+
+    Returns:
+      The losses and metrics on the eval split, by kind.
+    """
     _set_temporary(folder)
     import tensorflow as tf
     from tfx.components.trainer.fn_args_utils import FnArgs
@@ -159,7 +170,12 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
         custom_config={"checkpoints": str(folder / "checkpoints")},
     )
     strategy.prepare(None, config.training.precision)
-    training = Training(training_plan(config), arguments, validate=True)
+    # The network and the trees of an ensemble are trained one after the other, within this time each.
+    parts = config.model.has_network + config.model.has_forest
+    minutes = max(deadline - time.monotonic(), 1.0) / 60 * _SHARE_OF_TRAINING / parts
+    limited = config.training.model_copy(update={"max_minutes": minutes})
+    plan = training_plan(config.model_copy(update={"training": limited}))
+    training = Training(plan, arguments, validate=True)
     training.fit(Distribution(tf.distribute.get_strategy()))
     return training.compute_scores()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -44,3 +45,16 @@ def test_failed_preparation_is_the_reason_for_all(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("nothing\n")
     fitted = candidates.fit({"linear": config, "gbt": config}, tmp_path / "logs", 300, lambda line: None)
     assert fitted["linear"].why == fitted["gbt"].why != ""
+
+
+@pytest.mark.slow
+def test_training_that_would_take_longer_ends_in_time_with_what_it_has(tmp_path: Path) -> None:
+    path = people.write_config(tmp_path / "people.yaml", people.write(tmp_path / "people.csv", people.rows(2000)))
+    endless = {"steps": 100_000_000, "batch_size": 64, "checkpoint": {"every_steps": 1000}}
+    config = load(str(path), [f"runtime.output={tmp_path}/out", "model={kind: linear}"]).config
+    config = config.model_copy(update={"training": TrainingConfig.model_validate(endless)})
+    started = time.monotonic()
+    fitted = candidates.fit({"linear": config}, tmp_path / "logs", 60, lambda line: None)
+    assert time.monotonic() - started < 62
+    assert fitted["linear"].why == ""
+    assert fitted["linear"].scores["linear"].metrics["auc"] > 0.6
