@@ -132,8 +132,7 @@ class LoadedTransformGraph:
 
     def __init__(self, path: str) -> None:
         loaded = tf.saved_model.load(path)
-        # Keep the last graph until the process ends: TensorFlow traces a function per table to delete it, which takes
-        # 20 ms.
+        # Keep the last graph until the process ends: to delete a table, TensorFlow traces a function for 20 ms.
         LoadedTransformGraph._last = self
         self.resources = tf.Module()
         # Leave out the function of the whole graph, which would otherwise be saved and loaded with every model.

@@ -85,7 +85,8 @@ def measure(
     batch = split_sample.draw(examples, rows)
     names = plan.feature_columns or ()
     columns = [name for name in names if not pa.types.is_null(column_of(batch, name).type)]
-    seconds = _measure_seconds(batch, model, columns)
+    repeats = max(1, min(_REPEATS, ROWS // max(batch.num_rows, 1)))
+    seconds = _measure_seconds(batch, model, columns) * repeats
     fitting_rows = int(batch.num_rows * min(1.0, plan.evaluation.importance_seconds / max(seconds, 1e-9)))
     if fitting_rows < batch.num_rows:
         if fitting_rows < _FEWEST and not plan.evaluation.max_importance:
@@ -102,7 +103,6 @@ def measure(
     if not np.isfinite(losses_before).all():
         return Importance(unknown=f"the {loss.name} of a row is not a number")
     random = np.random.default_rng(1)
-    repeats = _count_repeats(batch.num_rows)
     orders = [random.permutation(batch.num_rows) for _ in range(repeats)]
     predict, by_column = model.permute(batch), {}
     for name in columns:
@@ -128,7 +128,7 @@ def measure(
 
 
 def _measure_seconds(batch: pa.RecordBatch, model: Model, columns: Sequence[str]) -> float:
-    """Estimate the time of the predictions for all columns and permutations, in seconds."""
+    """Estimate the time of the predictions with a permutation of every column, in seconds."""
     if not columns or not batch.num_rows:
         return 0.0
     order = np.arange(batch.num_rows)
@@ -137,11 +137,7 @@ def _measure_seconds(batch: pa.RecordBatch, model: Model, columns: Sequence[str]
     predict(columns[0], order)
     started = time.perf_counter()
     predict(columns[0], order)
-    return (time.perf_counter() - started) * len(columns) * _count_repeats(batch.num_rows)
-
-
-def _count_repeats(rows: int) -> int:
-    return max(1, min(_REPEATS, ROWS // rows))
+    return (time.perf_counter() - started) * len(columns)
 
 
 def _draw_rows(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
