@@ -284,8 +284,6 @@ def _measure_importance(evaluation: LabelEvaluation, inputs: Inputs) -> Importan
     (spec,), folder = specification.config().model_specs, specification.models[""]
     if plan.feature_columns is None:
         return Importance(unknown="the columns of features of own code are not known")
-    if len(plan.feature_columns) < 2 and not plan.select_label(label).max_importance:
-        return Importance(unknown="the model has one column")
     if not rows:
         return Importance(unknown="the table has many columns, or evaluation.importance_rows is 0")
     reason = _needs_stock(examples, specification, plan.task)
