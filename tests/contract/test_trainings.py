@@ -62,7 +62,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     },
 }
 BOTH_LINES = {"mesh", "min_size"}
-EXTENDED = {"min_size"}
+EXTENDED = {"alone", "min_size"}
 SLOW = {
     "mesh",
     "alone-bfloat16",
@@ -179,9 +179,8 @@ def test_tables_in_shards_are_whole_in_the_checkpoint(get_training: Callable[[st
     assert get_training("alone").outputs.tables == dict.fromkeys(TABLES[name], 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "off"), [("alone", 1e-6), pytest.param("min_size", RATE / 10, marks=pytest.mark.extended)]
-)
+@pytest.mark.parametrize(("name", "off"), [("alone", 1e-6), ("min_size", RATE / 10)])
+@pytest.mark.extended
 def test_curves_of_training(get_training: Callable[[str], EndedTraining], name: str, off: float) -> None:
     curves = get_training(name).curves("train")
     assert {tag: set(curves[tag]) for tag in SCALARS} == dict.fromkeys(SCALARS, CHECKPOINTS)
@@ -272,6 +271,7 @@ def test_restarted_training_ends_early_too(prepared: Prepared, tmp_path: Path, s
     assert_ended_early(prepared, tmp_path, starts=2)
 
 
+@pytest.mark.extended
 def test_histograms_and_profile_are_written_on_request(get_training: Callable[[str], EndedTraining]) -> None:
     profiled = get_training("alone")
     curves = profiled.curves("train")

@@ -56,6 +56,7 @@ def test_configured_share_of_requests_is_recorded(
     assert names == sorted(names, key=int)
 
 
+@pytest.mark.extended
 def test_killed_process_does_not_lose_written_records(tmp_path: Path) -> None:
     code, _, err = ForkedCommand(killed_request_log.main, [str(tmp_path)], ROOT, os.environ).wait(SECONDS)
     assert code == -signal.SIGKILL, err

@@ -20,7 +20,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, e
 
 from tests.support.servers.beam_servers import Server, pool
 
-pytestmark = pytest.mark.both_lines
+pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 
 SECONDS = 60
 

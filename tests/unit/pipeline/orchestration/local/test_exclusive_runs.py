@@ -48,7 +48,7 @@ def test_second_run_is_rejected_until_the_first_ends(tmp_path: Path):
             raise AssertionError("the lock was held")
 
 
-@pytest.mark.parametrize("scheduled", [True, False])
+@pytest.mark.parametrize("scheduled", [True, pytest.param(False, marks=pytest.mark.extended)])
 def test_runs_without_a_schedule_are_not_exclusive(tmp_path: Path, scheduled: bool):
     data = people.write(tmp_path / "people.csv", people.rows())
     schedule = {"schedule": {"start": "2026-01-01"}} if scheduled else {}
