@@ -167,6 +167,7 @@ def plan(fields: dict[str, Any], **section: Any) -> EvaluationPlan:
     )
 
 
+@pytest.mark.extended
 def test_importance_of_a_slow_model_is_measured_on_fewer_rows_or_not_at_all(tmp_path: Path) -> None:
     """A limit of 10 ns leaves no row, and `max_importance` needs 500 rows."""
     fast = {"evaluation": {"importance_seconds": 1e-8, "thresholds": {"mean_squared_error": {"max": 9}}}}
