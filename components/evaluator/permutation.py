@@ -12,7 +12,7 @@ For a slice, the values also come from the whole sample, because the column of a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -86,13 +86,14 @@ def measure(
     names = plan.feature_columns or ()
     columns = [name for name in names if not pa.types.is_null(column_of(batch, name).type)]
     repeats = max(1, min(_REPEATS, ROWS // max(batch.num_rows, 1)))
-    seconds = _measure_seconds(batch, model, columns) * repeats
+    evaluated, predict = model.evaluate(batch), model.permute(batch)
+    seconds = _measure_seconds(predict, columns, batch.num_rows) * repeats
     fitting_rows = int(batch.num_rows * min(1.0, plan.evaluation.importance_seconds / max(seconds, 1e-9)))
     if fitting_rows < batch.num_rows:
         if fitting_rows < _FEWEST and not plan.evaluation.max_importance:
             return Importance(unknown=f"it would take {seconds:,.0f} s; raise evaluation.importance_seconds")
         batch = _draw_rows(batch, max(fitting_rows, min(_FEWEST, batch.num_rows)))
-    evaluated = model.evaluate(batch)
+        evaluated, predict = model.evaluate(batch), model.permute(batch)
     loss = _Loss(plan)
     losses_before = loss.compute(evaluated.labels, evaluated.predictions, evaluated.outputs)
     weights = weights_of(batch, plan.weight) if plan.weight else np.ones(batch.num_rows)
@@ -104,7 +105,7 @@ def measure(
         return Importance(unknown=f"the {loss.name} of a row is not a number")
     random = np.random.default_rng(1)
     orders = [random.permutation(batch.num_rows) for _ in range(repeats)]
-    predict, by_column = model.permute(batch), {}
+    by_column = {}
     for name in columns:
         outputs = [predict(name, order) for order in orders]
         increases = np.stack([loss.compute(evaluated.labels, *output) for output in outputs]) - losses_before
@@ -127,16 +128,20 @@ def measure(
     return Importance(loss.name, repeats, (replace(whole, columns=tuple(ranked)), *slice_importances), typical)
 
 
-def _measure_seconds(batch: pa.RecordBatch, model: Model, columns: Sequence[str]) -> float:
-    """Estimate the time of the predictions with a permutation of every column, in seconds."""
-    if not columns or not batch.num_rows:
+def _measure_seconds(
+    predict: Callable[[str, Ints], tuple[Numbers, Columns]], columns: Sequence[str], rows: int
+) -> float:
+    """Estimate the time of the predictions with a permutation of every column, in seconds.
+
+    Args:
+      predict: See `Model.permute`. The model must have predicted before, because its first call takes longer.
+      columns: The columns.
+      rows: Number of rows.
+    """
+    if not columns or not rows:
         return 0.0
-    order = np.arange(batch.num_rows)
-    # The first call also prepares the model.
-    predict = model.permute(batch)
-    predict(columns[0], order)
     started = time.perf_counter()
-    predict(columns[0], order)
+    predict(columns[0], np.arange(rows))
     return (time.perf_counter() - started) * len(columns)
 
 

@@ -41,13 +41,13 @@ class ForestTraining:
     def __init__(self, plan: TrainingPlan, head: PredictionHead, features: Inputs, rows: TrainingRows) -> None:
         inputs = tree_inputs(plan.features, features)
         seconds = 60 * (plan.training.max_minutes or math.inf)
-        # The other half is for the forest of all rows.
         signs = {column: 1 if direction == "increasing" else -1 for column, direction in plan.model.monotone.items()}
         directions = {
             feature.name: signs[feature.columns[0]]
             for feature in plan.features.features.declared
             if feature.columns[0] in signs and features.features[feature.name].ordered
         }
+        # The other half of the time is for the forest of all rows.
         self._learner = ForestLearner(plan.model, head, inputs, plan.training.seed, directions, seconds / 2)
         self._head, self._features, self._rows = head, features, rows
         targets = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in rows.spec]
