@@ -16,8 +16,9 @@ from pipeline.authoring.scaffold.identifiers import PERSONS, WORD
 
 _END = r"(?:$|_|(?<=[a-z0-9])(?=[A-Z]))"
 _OF_PERSONS = re.compile(
-    rf"{WORD}(?i:sex|gender|race|ethnic|ethnicity|religion|nationality|citizenship|disability|disabled|hispanic|dob)$"
+    rf"{WORD}(?i:sex|gender|race|ethn|ethnic|ethnicity|religion|nationality|citizenship|disability|disabled|dob)$"
     rf"|(?i:^(?:(?:is_?)?(?:fe)?male|sexual_?orientation|native_?country|country_?of_?birth|date_?of_?birth)$)"
+    rf"|(?i:^(?:afam|african_?american|black_?american|hispanic|latin[ao]|non_?white)$)"
     rf"|(?i:^(?:birth_?(?:date|country|place|year)|year_?of_?birth)$)|{WORD}(?i:marital|maritl)"
 )
 _OF_ANYTHING = re.compile(

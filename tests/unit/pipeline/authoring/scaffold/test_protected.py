@@ -27,6 +27,7 @@ ROWS = 400
         (["CustomerGender", "customerAge", "nationality"], ["CustomerGender", "nationality"]),
         (["maritl", "race", "education", "birthYear"], ["maritl", "race", "birthYear"]),
         (["male", "smoker", "is_female"], ["male", "is_female"]),
+        (["deny", "afam", "lvrat"], ["afam"]),
         # Other things have an age, an origin or a race, too.
         (["cement", "water", "age", "strength"], []),
         (["origin", "destination", "delay"], []),
