@@ -119,6 +119,7 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
     assert len({*predictions.examples.tolist()}) == ROWS + 2
 
 
+@pytest.mark.extended
 def test_exported_graph_refuses_rows_that_cannot_be_right(
     transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +138,10 @@ def test_exported_graph_refuses_rows_that_cannot_be_right(
 @pytest.mark.parametrize(
     ("dtype", "change", "where"),
     [
-        (tf.float32, lambda value: value + 1.0, "price_log|price_piecewise_linear|row_z_score"),
+        pytest.param(
+            *(tf.float32, lambda value: value + 1.0, "price_log|price_piecewise_linear|row_z_score"),
+            marks=pytest.mark.extended,
+        ),
         # Stay within the range of the IDs.
         (tf.int64, lambda value: tf.maximum(value - 1, 0), "price_bucketize|shop_vocab|tags_multi_hot"),
     ],

@@ -316,6 +316,7 @@ def test_checkpoint_restores_into_another_number_of_ps(
     assert abs(again.outputs.auc - get_training("alone").outputs.auc) < 0.005
 
 
+@pytest.mark.extended
 @pytest.mark.both_lines
 def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> None:
     devices = in_child(tmp_path / "trace.log", mesh_devices.devices_of_step)

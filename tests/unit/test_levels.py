@@ -72,6 +72,7 @@ def test_level_runs_its_tests_and_names_the_commands_of_other_levels(suite: Path
         assert f"{len(tests):6} {'run here' if name == level else 'not here'}  make test" in output
 
 
+@pytest.mark.extended
 def test_counts_include_the_tests_of_xdist_workers(suite: Path) -> None:
     code, output = run(suite, "--levels", "test,rest", "-n", "1")
     assert code == 0, output

@@ -37,7 +37,7 @@ def batch(inputs: Inputs, rows: int) -> dict[str, Any]:
     [
         Inputs({"photo": image(8, 8, 1)}),
         Inputs({"photo": image(5, 7)}),
-        Inputs({"photo": image(224, 96)}),
+        pytest.param(Inputs({"photo": image(224, 96)}), marks=pytest.mark.extended),
         Inputs({"front": image(8, 8), "age": Dense(), "back": image(16, 8, 1), "plan": Ids(5)}),
     ],
     ids=lambda inputs: "+".join(inputs.features),

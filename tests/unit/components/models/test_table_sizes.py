@@ -46,7 +46,13 @@ def plan_tables(kind: str, outputs: int = 1) -> list[TableSize]:
     )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in IMAGE_KINDS])
+LONG = {"bst", "din", "dlrm", "esmm"}
+KINDS = [
+    pytest.param(kind, marks=pytest.mark.extended if kind in LONG else ()) for kind in MODELS if kind not in IMAGE_KINDS
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_planned_sizes_equal_the_sizes_of_the_variables(kind: str) -> None:
     outputs = two_tower.outputs(config_of_kind(kind)) if kind == "two_tower" else 2
     model = build(config_of_kind(kind), inputs(PLAN, VOCABULARY_SIZES.__getitem__), outputs)

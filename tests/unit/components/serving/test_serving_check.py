@@ -180,6 +180,7 @@ def test_model_that_rejects_a_row_as_columns_is_not_blessed(check: Any, tmp_path
     assert "x is refused" in result["why"]
 
 
+@pytest.mark.extended
 def test_model_that_cannot_be_loaded_is_rejected_with_the_reason_of_the_server(
     check: Any, folder: Path, tmp_path: Path
 ) -> None:
@@ -220,6 +221,7 @@ def test_wrong_or_slow_answers_are_rejected(
     assert not (tmp_path / "stamped_model").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("running")
 def test_difference_within_the_tolerance_passes(check: Any, tmp_path: Path) -> None:
     blessing, result = check(model(tmp_path / "model", slope=2.0001), tolerance=1e-3)
@@ -393,6 +395,7 @@ def test_server_without_disk_space_is_a_failure(check: Any, tmp_path: Path, monk
     assert_no_verdict(tmp_path)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("running")
 def test_model_that_is_not_loaded_in_time_is_a_failure(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -505,6 +508,7 @@ def test_image_of_tensorflow_serving_is_used_in_docker_and_kubernetes(kind: str,
     assert spec["tensorflow_serving"] == {"image_name": "registry:5000/serving", "tags": ["2.19.1"]}
 
 
+@pytest.mark.extended
 def test_server_is_forked_from_a_process_without_threads(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "model/Format-Serving", tmp_path / "line/1")
     command = ForkedCommand(forked_serving.main, [str(tmp_path / "line/1")], ROOT, os.environ)

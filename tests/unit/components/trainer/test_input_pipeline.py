@@ -42,7 +42,7 @@ TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.large_bin
 GROUP = 5
 """Number of rows in a row group of a Parquet file."""
 Format = Literal["parquet", "tfrecord"]
-FORMATS = pytest.mark.parametrize("stored", ["parquet", "tfrecord"])
+FORMATS = pytest.mark.parametrize("stored", ["parquet", pytest.param("tfrecord", marks=pytest.mark.extended)])
 CACHES = pytest.mark.parametrize("cache", ["memory", "none"])
 
 
@@ -222,7 +222,7 @@ def test_global_seed_does_not_change_the_order(tmp_path: Path, stored: Format) -
     assert read[0] == read[1]
 
 
-@pytest.mark.parametrize("stored", [pytest.param("parquet", marks=pytest.mark.extended), "tfrecord"])
+@pytest.mark.parametrize("stored", ["parquet", pytest.param("tfrecord", marks=pytest.mark.extended)])
 def test_images_cached_decoded_or_encoded_give_the_same_batches(tmp_path: Path, stored: Format) -> None:
     files, packed = write(tmp_path, 37, 3, stored), list[int]()
     pipelines = [

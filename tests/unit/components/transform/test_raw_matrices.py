@@ -56,7 +56,7 @@ def batches() -> RawBatches:
 
 
 @pytest.mark.both_lines
-@pytest.mark.parametrize("rows", [slice(0, 6), slice(1, 4), slice(5, 6)])
+@pytest.mark.parametrize("rows", [slice(0, 6), pytest.param(slice(1, 4), marks=pytest.mark.extended), slice(5, 6)])
 @pytest.mark.parametrize("lists", [(), ("i1", "t2"), tuple(_ROWS)])
 def test_columns_equal_those_of_sparse_tensors(batches: RawBatches, lists: tuple[str, ...], rows: slice) -> None:
     batch = _create_batch(_ROWS).slice(rows.start, rows.stop - rows.start)

@@ -302,6 +302,7 @@ def test_run_is_reproducible(small: Transformed, tmp_path: Path, monkeypatch: py
         assert [batch.to_pydict() for batch in small.batches(split)] == [b.to_pydict() for b in repeated.batches(split)]
 
 
+@pytest.mark.extended
 def test_splits_artifacts_and_outputs_can_be_selected(tmp_path: Path) -> None:
     first, second = (
         stored(tmp_path / str(seed), "parquet", {"train": table(60, seed), "eval": table(20, seed)}) for seed in (3, 4)
@@ -422,6 +423,7 @@ def test_failing_user_function_is_reported_with_its_line(tmp_path: Path) -> None
         transform(examples_artifact, SCHEMA, tmp_path / "out", own_plan("own_transforms.fails"))
 
 
+@pytest.mark.extended
 @both_lines
 def test_ragged_tensors_are_rejected(tmp_path: Path) -> None:
     examples_artifact = stored(tmp_path / "in", "parquet", TABLES)

@@ -53,7 +53,7 @@ def rows_by_key(written: Transformed) -> dict[float, dict[str, Any]]:
 
 
 @both_lines
-@pytest.mark.parametrize("form", ["parquet", "tfrecord"])
+@pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.extended)])
 def test_transformed_rows_of_the_sample_equal_the_examples(
     form: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,7 @@ def run_pipeline(folder: Path, engine: str, **section: Any) -> tuple[int, str]:
     return code, err
 
 
-@pytest.mark.parametrize("engine", ["flink", "spark"])
+@pytest.mark.parametrize("engine", ["flink", pytest.param("spark", marks=pytest.mark.extended)])
 def test_lost_job_is_submitted_again_with_another_name(tmp_path: Path, engine: str) -> None:
     with job_server(tmp_path / "record", LOST) as address:
         code, err = run_pipeline(tmp_path, engine, job_endpoint=address)
@@ -101,7 +101,7 @@ def test_lost_job_is_submitted_again_with_another_name(tmp_path: Path, engine: s
 @pytest.mark.parametrize(
     ("ends", "restarts", "jobs"),
     [
-        ((LOST, LOST, LOST), 1, 2),
+        pytest.param((LOST, LOST, LOST), 1, 2, marks=pytest.mark.extended),
         ((LOST,), 0, 1),
         ((CODE_FAILURE,), 2, 1),
         ((CONFIG_FAILURE,), 2, 1),

@@ -100,6 +100,7 @@ def test_run_writes_its_report(tmp_path: Path):
     assert json.loads((result.report.parent / "run.json").read_text())["nodes"]["Add"]["upstream"] == ["Source"]
 
 
+@pytest.mark.extended
 def test_run_succeeds_if_its_report_cannot_be_written(tmp_path: Path):
     first = run_toy(tmp_path)
     assert first.report is not None
@@ -163,6 +164,7 @@ def test_figures_cover_the_whole_process_tree(tmp_path: Path):
     assert actor.peak_memory_mb > add.peak_memory_mb + 150
 
 
+@pytest.mark.extended
 def test_run_can_start_and_end_at_a_node(tmp_path: Path):
     failed = run_toy(tmp_path, from_nodes=("Actor",))
     assert (failed.state, failed.exit_code) == ("failed", 2)
