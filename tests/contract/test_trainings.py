@@ -390,12 +390,14 @@ def test_cluster_that_does_not_fit_the_strategy_is_an_error(
         strategy.distribute(config, tf_config.role())
 
 
+@pytest.mark.extended
 @pytest.mark.both_lines
 def test_machine_without_a_tpu_is_an_error(prepared: Prepared, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a TPU for tpu, received no answer"):
         Training(prepared, tmp_path, {**CONFIG, "strategy": {"kind": "tpu"}}).end()
 
 
+@pytest.mark.extended
 def test_loss_that_is_not_finite_ends_training(prepared: Prepared, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a finite loss, received (nan|inf) at step \d+") as raised:
         Training(prepared, tmp_path, {**CONFIG, "learning_rate": 1e30}).end()
