@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test test-rest test-all test-slow pytest tables engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
+.PHONY: setup programs data run test checks test-rest test-all test-slow pytest tables engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -25,8 +25,17 @@ test: WORKERS := $(shell awk -v n=$$(nproc) '/MemTotal/ {m = int($$2 / 3e6); w =
 # Without files of bytecode, each of these processes would compile what it imports of the project.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-test: data lint ## before each commit: style, types, contracts, secrets, and the tests that need nothing beside .venv
+test: checks ## before each commit: style, types, contracts, secrets, and the tests that need nothing beside .venv
 	$(PYTEST) --levels test $(ARGS)
+
+checks: data
+	@$(MAKE) --no-print-directory --jobs 2 lint .cache/imported
+
+# The first import of the packages compiles them, which takes half a minute: do it once, not in every worker.
+.cache/imported: requirements.txt
+	@mkdir -p .cache
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
+	@touch $@
 
 test-rest: data ## the tests that `make test` leaves out: long ones, orchestrators, programs beside .venv
 	$(PYTEST) --levels rest $(ARGS)

@@ -19,7 +19,7 @@ from tests.support.runs import evaluator_runs
 from tests.support.runs.evaluator_runs import Evaluated
 from tests.support.servers.in_fork_server import in_child
 
-pytestmark = pytest.mark.both_lines
+pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 
 SECTION = {
     "metrics": ["auc", "binary_accuracy", "calibration", "expected_calibration_error", "gauc", "ndcg_at_5"],
@@ -39,7 +39,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     return run(tmp_path_factory.mktemp("compared"), SECTION, BEFORE, "they really are")
 
 
-OTHER_TASKS = [pytest.param(task, marks=pytest.mark.extended) for task in ("multiclass", "regression")]
+OTHER_TASKS = ("multiclass", "regression")
 
 
 @pytest.fixture(scope="module", params=OTHER_TASKS)
@@ -164,7 +164,6 @@ def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
     assert failure.message.startswith("auc: expected at least 0.99, received ")
 
 
-@pytest.mark.extended
 def test_leakage_and_a_model_that_is_worse_than_a_constant(tmp_path: Path) -> None:
     table = evaluator_runs.leaking_columns()
     features = [name for name in table if name != "label"]
@@ -188,7 +187,6 @@ def test_leakage_and_a_model_that_is_worse_than_a_constant(tmp_path: Path) -> No
     assert ["alone predicts" in leaks[0].why, "a value in" in leaks[1].why, "order" in leaks[2].why] == [True] * 3
 
 
-@pytest.mark.extended
 def test_model_that_depends_on_one_column_is_refused(tmp_path: Path) -> None:
     section = {"metrics": ["auc"], "slices": ["group"], "thresholds": {"auc": {"min": 0.0}}, "constant": "warn"}
     bounds = {"score": 0.9, "group": 0.1}
@@ -322,7 +320,7 @@ def several_labels() -> dict[str, Any]:
     return {**table, "label_click": click, "label_buy": click * (table["score"] > 0.6)}
 
 
-@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.extended)], ids=["columns", "TFX"])
+@pytest.fixture(scope="module", params=[True, False], ids=["columns", "TFX"])
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     """Evaluate a model of two labels that passes for only one of them, with its baseline."""
     folder = tmp_path_factory.mktemp("several")

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from components.results.request_schema import FILE, Column, RequestSchema
 from tests.support.servers.serving import Server, add_manifest, b64, predict, serving
 
-pytestmark = pytest.mark.both_lines
+pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 
 SCHEMA = RequestSchema(
     columns={

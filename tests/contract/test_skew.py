@@ -35,7 +35,7 @@ from tests.support.data.example_files import stored
 from tests.support.programs import forked_export_check
 from tests.support.runs.transform_runs import Transformed, transform
 
-pytestmark = pytest.mark.both_lines
+pytestmark = [pytest.mark.both_lines, pytest.mark.extended]
 
 ROWS = 300
 OUTPUT = "probability"
@@ -119,7 +119,6 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
     assert len({*predictions.examples.tolist()}) == ROWS + 2
 
 
-@pytest.mark.extended
 def test_exported_graph_refuses_rows_that_cannot_be_right(
     transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,10 +137,7 @@ def test_exported_graph_refuses_rows_that_cannot_be_right(
 @pytest.mark.parametrize(
     ("dtype", "change", "where"),
     [
-        pytest.param(
-            *(tf.float32, lambda value: value + 1.0, "price_log|price_piecewise_linear|row_z_score"),
-            marks=pytest.mark.extended,
-        ),
+        (tf.float32, lambda value: value + 1.0, "price_log|price_piecewise_linear|row_z_score"),
         # Stay within the range of the IDs.
         (tf.int64, lambda value: tf.maximum(value - 1, 0), "price_bucketize|shop_vocab|tags_multi_hot"),
     ],
@@ -168,14 +164,12 @@ def test_transform_of_the_export_that_differs_is_an_error(
         run()
 
 
-@pytest.mark.extended
 def test_label_of_the_export_that_differs_is_an_error(run: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     change_output(monkeypatch, feature_names.LABEL, lambda label: 1 - label)
     with pytest.raises(MachineError, match=r"transform_labels of the exported model, label, row 0: expected [01]"):
         run()
 
 
-@pytest.mark.extended
 def test_one_row_with_an_extreme_suffices(
     run: Export, transform_result: Transformed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +179,6 @@ def test_one_row_with_an_extreme_suffices(
         run()
 
 
-@pytest.mark.extended
 def test_exported_weights_that_differ_from_the_trained_ones_are_an_error(
     run: Export, network: tf_keras.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

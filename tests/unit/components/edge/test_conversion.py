@@ -47,6 +47,7 @@ def convert(model: str, variants: list[VariantConfig], folder: Path) -> dict[str
     return executor.convert({variant.name: model for variant in variants}, model, variants, folder)
 
 
+@pytest.mark.extended
 def test_variants_predict_the_same_as_the_model(tmp_path: Path) -> None:
     model = save(lambda x: {"y": tf.sigmoid(3 * x)}, tmp_path)
     variants = [VariantConfig(), VariantConfig(quantize="int8", representative=40)]

@@ -38,6 +38,7 @@ def assert_near(estimate: Estimate | None, expected: float) -> None:
     assert high - low < 0.2 * expected
 
 
+@pytest.mark.extended
 def test_importance_of_a_linear_models_columns_follows_from_its_weights(linear: Importance):
     overall = linear.slices[0]
     assert (linear.metric, linear.repeats, linear.unknown, overall.rows) == ("mean_squared_error", 2, None, 4000)
@@ -60,6 +61,7 @@ def test_importance_of_a_linear_models_columns_follows_from_its_weights(linear: 
         assert (unused.loss, unused.share) == (Estimate(0.0, (0.0, 0.0)), Estimate(0.0, (0.0, 0.0)))
 
 
+@pytest.mark.extended
 def test_shuffled_values_of_a_slice_come_from_all_rows(linear: Importance):
     by_slice = {slice_importance.slice.get("group"): slice_importance for slice_importance in linear.slices}
     assert set(by_slice) == {None, "wide", "narrow"}
@@ -71,6 +73,7 @@ def test_shuffled_values_of_a_slice_come_from_all_rows(linear: Importance):
         assert all(column.share is None for column in by_slice[group].columns)
 
 
+@pytest.mark.extended
 def test_typical_values_are_stored_and_importance_is_read_back(linear: Importance):
     assert linear.typical["a"] == pytest.approx(0, abs=0.1)
     assert linear.typical["group"] in ("wide", "narrow")

@@ -48,6 +48,7 @@ def promote_until_killed(files: Remote, folder: PushFolder, number: int, written
     assert folder.state().stable == number
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("written", ["registry.json", "rollout/models.config"])
 def test_killed_change_is_completed_by_repeating_it(files: Remote, folder: PushFolder, written: str) -> None:
     promotion.promote(folder, 1)

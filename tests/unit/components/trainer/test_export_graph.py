@@ -78,6 +78,7 @@ MAX_NODES_PER_COLUMN = {"serving_default": 20, "raw": 24, "transform_features": 
 its sparse tensor in three functions, the inputs of the network, the outputs, and the nodes that split and join them."""
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("_unchecked")
 def test_signatures_have_few_nodes_per_column(tmp_path: Path) -> None:
     few, many = signatures(5, tmp_path / "few"), signatures(25, tmp_path / "many")

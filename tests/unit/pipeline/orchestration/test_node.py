@@ -163,7 +163,7 @@ def test_resume_is_rejected_if_settings_of_a_finished_node_have_changed(tmp_path
     assert read_states(tmp_path, "r1") == {"Source": "COMPLETE"}
 
 
-@pytest.mark.parametrize("length", [3, 2000])
+@pytest.mark.parametrize("length", [3, pytest.param(2000, marks=pytest.mark.extended)])
 def test_resume_records_the_config_of_the_remaining_nodes(tmp_path: Path, length: int) -> None:
     # A long config is recorded in several properties. A shorter config must replace all of them.
     first, second = ('{"steps": "%s"}' % ("1" * size) for size in (1200, length))
