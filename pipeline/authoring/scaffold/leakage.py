@@ -41,7 +41,7 @@ def with_leaks(
 
 
 def _mark_leak(column: FeatureChoice | ExcludedColumn, leak: Leak) -> FeatureChoice | ExcludedColumn:
-    if isinstance(column, FeatureChoice) and leak.kind != "value":
+    if isinstance(column, FeatureChoice) and leak.kind in ("filled", "order"):
         return ExcludedColumn(f"leakage: {leak.why}; make it a feature if it is known when the model predicts")
     remedy = "; remove it if it is not known when the model predicts" if isinstance(column, FeatureChoice) else ""
     return replace(column, why=f"{column.why}; leakage: {leak.why}{remedy}")

@@ -100,6 +100,38 @@ def test_leaks_of_multiclass_and_regression_labels_are_found() -> None:
     assert leaks(pa.array(price + 0.2 * RANDOM.normal(size=ROWS)), price, "regression") == []
 
 
+def make_bill() -> dict[str, pa.Array]:
+    """Return the total of a bill, two of its parts, one of them with missing values, and an unrelated number."""
+    parts = {name: RANDOM.gamma(2, scale, ROWS) for name, scale in (("fare", 9.0), ("tip", 3.0), ("tolls", 1.0))}
+    total = np.round(sum(parts.values()), 2)
+    columns = {"total": total, "tip": parts["tip"], "tolls": parts["tolls"], "noise": NOISE, "fare": parts["fare"]}
+    return {name: pa.array(values) for name, values in columns.items()} | {
+        "few": present(NOISE, RANDOM.random(ROWS) < 0.1),
+        "constant": pa.array([3] * ROWS),
+        "color": pa.array(WORDS),
+    }
+
+
+def test_total_of_which_the_label_is_a_part_is_found() -> None:
+    columns = make_bill()
+    label = columns.pop("fare").to_numpy()
+    [leak] = find(columns, label, "regression").leaks
+    assert (leak.column, leak.kind, leak.figure) == ("total", "sum", pytest.approx(1, abs=1e-4))
+    assert str(leak) == (
+        "column total: a weighted sum of it and tip, tolls predicts the label: share of the variance 0.9999"
+    )
+    # The total alone leaves a tenth of the variance, and with the tip it leaves a hundredth.
+    assert find({name: columns[name] for name in ("total", "tip")}, label, "regression").leaks == ()
+
+
+def test_large_integers_are_summed_exactly() -> None:
+    start = 2**60 + RANDOM.integers(0, 1000, ROWS)
+    length = RANDOM.integers(0, 1000, ROWS)
+    columns = {"start": pa.array(start), "end": pa.array(start + length)}
+    [leak] = find(columns, length.astype(float), "regression").leaks
+    assert (leak.kind, leak.figure) == ("sum", pytest.approx(1, abs=1e-9))
+
+
 def test_message_contains_the_figures() -> None:
     column = present(WORDS, (LABEL == 1) & (np.arange(ROWS) % 100 > 0))
     [leak] = find({"refund": column}, LABEL, "binary").leaks
