@@ -26,6 +26,7 @@ from pipeline.authoring.scaffold.histories import with_histories
 from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
 from pipeline.authoring.scaffold.leakage import leaks, with_leaks
+from pipeline.authoring.scaffold.panels import find_panel
 from pipeline.authoring.scaffold.protected import exclude_protected, find_protected
 from pipeline.authoring.scaffold.sample import Table, read
 from pipeline.authoring.scaffold.text_format import TextFormat
@@ -138,7 +139,8 @@ def draft(
     columns = exclude_protected(columns, protected, kept)
     if group := find_group(table, learning_task, columns):
         columns = {**columns, group: exclude_group(group, table.columns[group])}
-    defaults = training_defaults(table, learning_task, columns, group, protected)
+    panel = None if group else find_panel(table, learning_task, columns)
+    defaults = training_defaults(table, learning_task, columns, group, protected, panel)
     drafted = Draft(paths, table, learning_task, columns, defaults, tuple(leak_by_column.values()), tuple(protected))
     if not drafted.features:
         why = [f"{name}: {column.why}" for name, column in columns.items() if isinstance(column, ExcludedColumn)]

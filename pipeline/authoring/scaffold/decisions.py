@@ -37,6 +37,8 @@ def list_table_decisions(draft: Draft) -> Iterator[tuple[str, str]]:
         yield "format", note
     yield "label", "; ".join((draft.task.label, *draft.task.notes))
     yield "task", f"{draft.task.task}: {_why_task(draft.task)}"
+    if draft.defaults.why_split:
+        yield "split", draft.defaults.why_split
     if draft.protected:
         excluded = [name for name in draft.protected if name not in draft.features]
         names = f"{', '.join(draft.protected)}: attributes of persons"

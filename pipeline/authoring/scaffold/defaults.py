@@ -14,6 +14,7 @@ from components.models.config import Kind
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
 from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.label import LearningTask
+from pipeline.authoring.scaffold.panels import Panel
 from pipeline.authoring.scaffold.sample import Table
 
 _SPLIT = {"train": 4, "eval": 1}
@@ -63,6 +64,7 @@ class TrainingDefaults:
       thresholds: Section `evaluation.thresholds`.
       slices: Columns for `evaluation.slices`.
       fairness: Section `evaluation.fairness`. Empty without groups of persons, or if the task is not binary.
+      why_split: Reason for the split; "" for a hash of the features.
       why_model: Reason for the kind of model.
       why_training: Reason for the number of steps.
       why_thresholds: What the thresholds lie between.
@@ -81,6 +83,7 @@ class TrainingDefaults:
     figures: tuple[str, ...] = ()
     many_ids: bool = False
     fairness: dict[str, str] = field(default_factory=dict)
+    why_split: str = ""
 
 
 def training_defaults(
@@ -89,6 +92,7 @@ def training_defaults(
     columns: Mapping[str, FeatureChoice | ExcludedColumn],
     group: str | None = None,
     protected: Sequence[str] = (),
+    panel: Panel | None = None,
 ) -> TrainingDefaults:
     """Return the defaults for a table, with the kind of model that suits its size.
 
@@ -98,6 +102,7 @@ def training_defaults(
       columns: Column name → its features, or the reason why it is excluded.
       group: Column whose rows have to be in the same split, if there is one.
       protected: Columns with attributes of persons that laws protect.
+      panel: Columns of a table that is ordered by time.
     """
     features = {name: column for name, column in columns.items() if isinstance(column, FeatureChoice)}
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
@@ -108,7 +113,8 @@ def training_defaults(
     groups = [name for name in protected if _is_sliced(table, name, "binary", "int64")]
     sliced = [name for name in features if name not in groups and _is_sliced(table, name, "binary")]
     return TrainingDefaults(
-        split={**({"by": "group", "columns": [group]} if group else {}), **_SPLIT},
+        split={**({"by": "group", "columns": [group]} if group else panel.split if panel else {}), **_SPLIT},
+        why_split=panel.why if panel else "",
         model=model,
         training=training,
         thresholds=thresholds,

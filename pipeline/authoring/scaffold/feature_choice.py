@@ -64,6 +64,14 @@ _ROUNDING = 1e-9
 """Distance of a correlation from 1 that the rounding of float32 makes."""
 _SHARE_OF_WORDS, _MOST_WORDS = 0.99, 2_000
 """Share of the texts of which all words and pairs are used, and their maximum number."""
+_DATE_PARTS = (
+    ("year", "Y", None),
+    ("month", "M", "datetime64[Y]"),
+    ("day", "D", "datetime64[M]"),
+    ("weekday", "D", None),
+    ("hour", "h", "datetime64[D]"),
+)
+"""Part of a date, its unit, and the unit in which dates without that part would be whole."""
 _WEAK = 0.75
 """AUC below which a column of the label's expression may be a feature, because it hardly predicts the label alone."""
 
@@ -366,19 +374,17 @@ def vocabulary(distinct: int, notes: Sequence[str]) -> FeatureChoice:
 def _date(
     values: npt.NDArray[np.datetime64], options: Mapping[str, Any], missing: float, notes: Sequence[str] = ()
 ) -> FeatureChoice | ExcludedColumn:
-    """Choose the periodic parts of a date. The date itself lies in the past when the model serves."""
+    """Choose the parts of a date that vary. The date itself lies in the past when the model serves."""
     parts = []
-    for part, unit in (("month", "M"), ("weekday", "D"), ("hour", "h"), ("minute", "m")):
+    for part, unit, coarser in _DATE_PARTS:
         truncated = values.astype(f"datetime64[{unit}]")
-        coarser = values.astype(f"datetime64[{'YMDh'['MDhm'.index(unit)]}]")
-        varies = len(np.unique(truncated)) > 1 if part == "weekday" else (truncated != coarser).any()
-        if varies and part != "minute":
+        if len(np.unique(truncated)) > 1 and (coarser is None or (truncated != truncated.astype(coarser)).any()):
             parts.append(part)
     note = f"{values.min().astype(str)[:10]} … {values.max().astype(str)[:10]}; the date itself does not repeat"
     if not parts:
         return ExcludedColumn(f"a time, {note}")
     note = ", ".join([*notes, note, *_missing(missing)])
-    return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, 12 + 7 + 24)
+    return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, 12 + 31 + 7 + 24)
 
 
 def _lists(column: pa.Array) -> FeatureChoice | ExcludedColumn:

@@ -77,7 +77,7 @@ def _data(paths: Sequence[str], table: Table, task: LearningTask, defaults: Trai
         share = min(1.0, 1.5 * table.bad / table.rows)
         comment = f"{table.bad:,} rows are invalid: they go to the run's quarantine"
         yield f"  bad_rows: {_flow({'max_fraction': float(f'{share:.2g}')})} # {comment}"
-    yield f"  split: {_flow(defaults.split)}"
+    yield f"  split: {_flow(defaults.split)}{_comment(defaults.why_split)}"
     yield f"  label: {_flow(task.label)}{_comment(_classes(task))}"
     if task.task != "binary":
         yield f"  task: {task.task}"

@@ -120,9 +120,9 @@ def test_bound_of_a_regression_is_the_variance_of_the_label(tmp_path: Path) -> N
     assert "no value" in reasons["remark"]
 
 
-def test_timestamps_contribute_only_recurring_parts(tmp_path: Path) -> None:
+def test_parts_of_a_time_that_vary_are_features(tmp_path: Path) -> None:
     drafted, config = draft_table("trips", tmp_path)
-    assert config.features.columns["began"][0].model_dump()["parts"] == ("month", "weekday", "hour")
+    assert config.features.columns["began"][0].model_dump()["parts"] == ("month", "day", "weekday", "hour")
     assert config.features.columns["ended_at"][0].model_dump()["unit"] == "seconds"
     assert config.features.columns["tags"][0].model_dump()["separator"] == "|"
     assert list_ops(config, "comment") == ["text"]
