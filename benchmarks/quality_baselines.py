@@ -3,15 +3,18 @@
 python -m benchmarks.quality_baselines TABLE SEED FOLDER
 
 Write FOLDER/train.csv and FOLDER/test.csv, three quarters and one quarter of the rows with the same shares of classes,
-and FOLDER/losses.json: model → loss on test.csv. The loss is the mean of -log(probability of the label), or the root of
-the mean squared error. All models use the defaults of their libraries. `linear` is a logistic or ridge regression of
-standardized numbers and one-hot categories.
+and FOLDER/results.json: model → [loss on test.csv, CPU-seconds]. The loss is the mean of -log(probability of the
+label), or the root of the mean squared error. All models use the defaults of their libraries. `linear` is a logistic or
+ridge regression of standardized numbers and one-hot categories.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +36,7 @@ class Table:
       label: Column to predict.
       task: Task of the config.
       rows: Maximum number of rows, which are drawn at random.
+      held_out: Whether no decision of this project was made with the table.
     """
 
     package: str
@@ -40,6 +44,7 @@ class Table:
     label: str
     task: Literal["binary", "multiclass", "regression"]
     rows: int = 10_000
+    held_out: bool = False
 
     def load(self) -> pd.DataFrame:
         """Return the rows that have a label; a binary label as 0 and 1, the second value in the order of texts."""
@@ -67,6 +72,20 @@ TABLES = {
     "concrete": Table("modeldata", "concrete", "compressive_strength", "regression"),
     "diamonds": Table("ggplot2", "diamonds", "price", "regression"),
     "hitters": Table("ISLR", "Hitters", "Salary", "regression"),
+    "attrition": Table("modeldata", "attrition", "Attrition", "binary", held_out=True),
+    "caravan": Table("ISLR", "Caravan", "Purchase", "binary", held_out=True),
+    "cells": Table("modeldata", "cells", "class", "binary", held_out=True),
+    "default": Table("ISLR", "Default", "default", "binary", held_out=True),
+    "juice": Table("ISLR", "OJ", "Purchase", "binary", held_out=True),
+    "spam": Table("DAAG", "spam7", "yesno", "binary", held_out=True),
+    "chile": Table("carData", "Chile", "vote", "multiclass", held_out=True),
+    "fishing": Table("Ecdat", "Fishing", "mode", "multiclass", held_out=True),
+    "ames": Table("modeldata", "ames", "Sale_Price", "regression", held_out=True),
+    "boston": Table("MASS", "Boston", "medv", "regression", held_out=True),
+    "chicago": Table("modeldata", "Chicago", "ridership", "regression", held_out=True),
+    "college": Table("ISLR", "College", "Outstate", "regression", held_out=True),
+    "deliveries": Table("modeldata", "deliveries", "time_to_delivery", "regression", held_out=True),
+    "sacramento": Table("modeldata", "Sacramento", "price", "regression", held_out=True),
 }
 
 
@@ -81,11 +100,11 @@ def main(name: str, seed: str, folder: str) -> None:
     Path(folder).mkdir(parents=True)
     train.to_csv(f"{folder}/train.csv", index=False)
     test.to_csv(f"{folder}/test.csv", index=False)
-    losses = _compute_losses(table, *(pd.read_csv(f"{folder}/{split}.csv") for split in ("train", "test")))
-    Path(folder, "losses.json").write_text(json.dumps(losses))
+    results = _compare(table, *(pd.read_csv(f"{folder}/{split}.csv") for split in ("train", "test")))
+    Path(folder, "results.json").write_text(json.dumps(results))
 
 
-def _compute_losses(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> dict[str, float]:
+def _compare(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> dict[str, tuple[float, float]]:
     import catboost
     import lightgbm
     from sklearn import ensemble, linear_model
@@ -111,14 +130,25 @@ def _compute_losses(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> di
         "CatBoost": (cat(**quiet), as_texts),
         "linear": (_make_encoded_model(texts, train, ridge if regression else logistic), as_categories),
     }
-    answers = {}
+    results = {}
+
+    def measure(name: str, predict: Callable[[], Any]) -> None:
+        started = time.process_time()
+        answers = predict()
+        results[name] = (compute_loss(regression, held_out, answers), time.process_time() - started)
+
     for name, (model, (seen, test_rows)) in models.items():
-        model.fit(seen, truth)
-        answers[name] = model.predict(test_rows) if regression else model.predict_proba(test_rows)
-    answers["YDF"] = _predict_ydf(regression, as_texts, truth, len(labels))
+        method = "predict" if regression else "predict_proba"
+        measure(name, functools.partial(_fit_and_predict, model, seen, truth, test_rows, method))
+    measure("YDF", lambda: _predict_ydf(regression, as_texts, truth, len(labels)))
     constant = np.full(len(test), truth.mean()) if regression else np.bincount(truth)[np.newaxis] / len(truth)
-    answers["constant"] = constant if regression else np.repeat(constant, len(test), axis=0)
-    return {name: _compute_loss(regression, held_out, predictions) for name, predictions in answers.items()}
+    measure("constant", lambda: constant if regression else np.repeat(constant, len(test), axis=0))
+    return results
+
+
+def _fit_and_predict(model: Any, train: pd.DataFrame, truth: Any, test: pd.DataFrame, method: str) -> Any:
+    model.fit(train, truth)
+    return getattr(model, method)(test)
 
 
 def _make_encoded_model(texts: list[str], train: pd.DataFrame, model: Any) -> Any:
@@ -149,7 +179,14 @@ def _predict_ydf(regression: bool, tables: list[pd.DataFrame], truth: Any, class
     return answers[:, [list(model.label_classes()).index(str(class_)) for class_ in range(classes)]]
 
 
-def _compute_loss(regression: bool, truth: Any, answers: Any) -> float:
+def compute_loss(regression: bool, truth: Any, answers: Any) -> float:
+    """Return the root of the mean squared error, or the mean of -log(probability).
+
+    Args:
+      regression: Whether the labels are numbers.
+      truth: Numbers, or indexes of classes; shape [rows].
+      answers: Predictions, shape [rows], or probabilities, shape [rows, classes].
+    """
     if regression:
         return float(np.sqrt(np.mean((truth - answers) ** 2)))
     return float(np.mean(-np.log(np.clip(answers[np.arange(len(truth)), truth], _LEAST, 1))))
