@@ -112,6 +112,10 @@ def _compare(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> dict[str,
     regression = table.task == "regression"
     truth, held_out = train.pop(table.label), test.pop(table.label)
     labels = list(truth.unique())
+    for name, column in train.items():
+        if column.dtype == object and column.str.fullmatch(r"\d{4}-\d\d-\d\d").all():
+            # These libraries do not read dates.
+            train[name], test[name] = (pd.to_datetime(rows[name]).astype("int64") for rows in (train, test))
     if not regression:
         truth, held_out = (labels_.map(labels.index).to_numpy() for labels_ in (truth, held_out))
     texts = [name for name, column in train.items() if column.dtype == object]
