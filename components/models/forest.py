@@ -171,6 +171,11 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
         self._groups = (len(trees.roots) + lacking) // self._together
         self._roots = self._variable("roots", np.append(trees.roots, np.full(lacking, NO_TREE, np.int32)))
 
+    @property
+    def reads(self) -> set[str]:
+        """Names of the features that it reads."""
+        return {tree_input.feature for tree_input in self._inputs}
+
     def _variable(self, name: str, values: npt.NDArray[Any]) -> tf.Variable:
         return self.add_weight(
             name, values.shape, values.dtype, initializer=lambda *_, **__: tf.constant(values), trainable=False
@@ -212,29 +217,37 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
 
 def forest(trees: Trees, inputs: Inputs) -> tf_keras.Model:
     """Build a network from transformed features to the logits of a forest, shape [batch, outputs]."""
-    tensors = _tensors(trees, inputs)
-    return tf_keras.Model(tensors, Forest(trees, name="forest")(tensors), name="forest")
+    layer = Forest(trees, name="forest")
+    tensors = _tensors([layer], inputs)
+    return tf_keras.Model(tensors, layer(tensors), name="forest")
 
 
-def ensemble(network: tf_keras.Model, join: Join, share: float, trees: Trees, inputs: Inputs) -> tf_keras.Model:
-    """Build a network that computes the weighted mean of the logits of a network and a forest.
+def ensemble(
+    network: tf_keras.Model,
+    join: Join,
+    others: Sequence[tf_keras.layers.Layer],
+    weights: Sequence[float],
+    inputs: Inputs,
+) -> tf_keras.Model:
+    """Build a network that computes the weighted mean of the logits of a network and of other models.
 
     Args:
       network: Network from transformed features to logits, which may have members.
       join: Function from the network's logits to logits of shape [batch, outputs].
-      share: Weight of the network. The weight of the forest is 1 - share.
-      trees: The forest.
+      others: Layers from the features of `reads` to logits of the same shape, such as `Forest`.
+      weights: Weights of the network and of the others.
       inputs: All features.
     """
-    network_inputs = {tensor.name: tensor for tensor in network.inputs}
-    tensors = _tensors(trees, inputs) | network_inputs
-    forest_inputs = {name: tensors[name] for name in {tree_input.feature for tree_input in trees.inputs}}
-    mean = tf_keras.layers.Lambda(
-        lambda logits: share * join(logits[0]) + (1 - share) * logits[1], name="ensemble", dtype="float32"
-    )
-    return tf_keras.Model(tensors, mean([network.output, Forest(trees, name="forest")(forest_inputs)]), name="ensemble")
+    tensors = _tensors(others, inputs) | {tensor.name: tensor for tensor in network.inputs}
+    logits = [network.output, *(layer({name: tensors[name] for name in layer.reads}) for layer in others)]
+
+    def compute_mean(logits: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.add_n([weight * part for weight, part in zip(weights, [join(logits[0]), *logits[1:]], strict=True)])
+
+    mean = tf_keras.layers.Lambda(compute_mean, name="ensemble", dtype="float32")
+    return tf_keras.Model(tensors, mean(logits), name="ensemble")
 
 
-def _tensors(trees: Trees, inputs: Inputs) -> parts.Tensors:
-    names = {tree_input.feature for tree_input in trees.inputs}
+def _tensors(layers: Sequence[tf_keras.layers.Layer], inputs: Inputs) -> parts.Tensors:
+    names = set().union(*(layer.reads for layer in layers))
     return parts.input_layers(Inputs({name: spec for name, spec in inputs.features.items() if name in names}))

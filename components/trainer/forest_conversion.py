@@ -25,17 +25,21 @@ def count_categories(inputs: Sequence[TreeInput]) -> list[int]:
     ]
 
 
-def convert_trees(model: Any, inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
-    """Convert a YDF model."""
-    classes = [int(value) for value in model.label_classes()] if outputs > 1 else [0]
+def convert_trees(models: Sequence[Any], inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
+    """Convert YDF models of the same rows to one forest, which computes the mean of their logits."""
+    classes = [int(value) for value in models[0].label_classes()] if outputs > 1 else [0]
     bias = np.full(outputs, _ABSENT, np.float32)
-    bias[classes] = model.initial_predictions()
-    nodes = _Nodes(model.data_spec().columns, count_categories(inputs))
-    # YDF does not build trees for a class without rows.
-    roots = np.full((model.num_trees() // len(classes), outputs), NO_TREE, np.int32)
-    for number, tree in enumerate(model.iter_trees()):
-        roots[number // len(classes), classes[number % len(classes)]] = nodes.add_tree(tree.root)
-    return nodes.create_trees(inputs, bias, roots.reshape(-1))
+    bias[classes] = models[0].initial_predictions()
+    nodes = _Nodes(models[0].data_spec().columns, count_categories(inputs))
+    roots = []
+    for model in models:
+        # YDF does not build trees for a class without rows.
+        of_model = np.full((model.num_trees() // len(classes), outputs), NO_TREE, np.int32)
+        for number, tree in enumerate(model.iter_trees()):
+            of_model[number // len(classes), classes[number % len(classes)]] = nodes.add_tree(tree.root)
+        roots.append(of_model.reshape(-1))
+    trees = nodes.create_trees(inputs, bias, np.concatenate(roots))
+    return trees._replace(value=trees.value / np.float32(len(models)))
 
 
 class _Nodes:

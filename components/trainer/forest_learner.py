@@ -209,7 +209,7 @@ class ForestLearner:
         if self._can_be_oblique(samples[0].rows) and time.monotonic() < deadline:
             shape = best.shape._replace(trees=self.config.trees, oblique=True)
             (oblique,) = self._train_shapes([shape], samples, deadline)
-            if self._is_lower(oblique, best, rows.where(np.any(held_out, axis=0))):
+            if self.is_lower(oblique.logits, best.logits, rows.where(np.any(held_out, axis=0))):
                 best = oblique
         if len(samples[0].rows.label) < len(folds[0].rows.label):
             (best,) = self._train_shapes([best.shape._replace(trees=self.config.trees)], folds, deadline)
@@ -230,7 +230,7 @@ class ForestLearner:
             than an equal part of half of the remaining time get fewer trees.
           stop_early: Whether the held-out rows decide about the number of trees.
         """
-        cores = len(os.sched_getaffinity(0)) if _count_threads(folds[0].rows) == 1 else 1
+        cores = self._count_forests(folds[0].rows)
         remaining = max(deadline - time.monotonic(), _LEAST_SECONDS)
         seconds = remaining / 2 * cores / (len(shapes) * len(folds))
 
@@ -272,31 +272,39 @@ class ForestLearner:
 
     def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool, seconds: float) -> FittedForest:
         """Train the forest of one fold."""
-        inputs = [self._choose_ids(tree_input, fold.rows) for tree_input in self.inputs]
-        trees = self._train_trees(shape, inputs, fold.rows, fold.held_out if stop_early else None, seconds)
+        inputs = [self.choose_ids(tree_input, fold.rows) for tree_input in self.inputs]
+        model = self._train_model(shape, inputs, fold.rows, fold.held_out if stop_early else None, seconds)
+        trees = convert_trees([model], tuple(inputs), self.head.outputs)
         logits = predict(trees, fold.held_out.features)
         return FittedForest(len(trees.roots) // self.head.outputs, self.loss(fold.held_out, logits), logits)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
-        """Train a forest of the same shape on all rows."""
-        return self._train_trees(
-            selected.shape, [self._choose_ids(tree_input, rows) for tree_input in self.inputs], rows
-        )
+        """Train forests of the same shape on all rows, `model.forests` of them, and return their mean."""
+        inputs = [self.choose_ids(tree_input, rows) for tree_input in self.inputs]
+        seeds = range(self.seed, self.seed + self.config.forests)
+        with ThreadPoolExecutor(self._count_forests(rows)) as pool:
+            models = list(pool.map(lambda seed: self._train_model(selected.shape, inputs, rows, seed=seed), seeds))
+        return convert_trees(models, tuple(inputs), self.head.outputs)
+
+    def _count_forests(self, rows: Rows) -> int:
+        """Return the number of forests that are trained at a time."""
+        return len(os.sched_getaffinity(0)) if _count_threads(rows) == 1 else 1
 
     def loss(self, rows: Rows, logits: Floats) -> float:
         """Compute the mean loss of logits [rows, outputs], weighted if the rows have weights."""
         return self.head.mean(self._compute_losses(rows, logits), self.head.weight_of(rows.label, rows.weight))
 
-    def _is_lower(self, first: SelectedForest, second: SelectedForest, rows: Rows) -> bool:
-        """Whether the first forest's loss is lower by more than a standard error of the paired difference."""
-        differences = self._compute_losses(rows, second.logits) - self._compute_losses(rows, first.logits)
+    def is_lower(self, first: Floats, second: Floats, rows: Rows) -> bool:
+        """Whether the loss of the first logits is lower by more than a standard error of the paired difference."""
+        differences = self._compute_losses(rows, second) - self._compute_losses(rows, first)
         return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
 
     def _compute_losses(self, rows: Rows, logits: Floats) -> Floats:
         losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight).numpy()
         return losses
 
-    def _choose_ids(self, tree_input: TreeInput, rows: Rows) -> TreeInput:
+    def choose_ids(self, tree_input: TreeInput, rows: Rows) -> TreeInput:
+        """Choose the IDs of a feature that are categories or words."""
         values = rows.features[tree_input.feature]
         if tree_input.kind == "category":
             ids, counts = np.unique(values, return_counts=True)
@@ -320,15 +328,16 @@ class ForestLearner:
         best: npt.NDArray[np.int64] = ids[np.argsort(-scores, kind="stable")][:_WORDS]
         return best
 
-    def _train_trees(
+    def _train_model(
         self,
         shape: Shape,
         inputs: Sequence[TreeInput],
         rows: Rows,
         validation: Rows | None = None,
         seconds: float = math.inf,
-    ) -> Trees:
-        """Train one forest, with fewer trees if it would take longer than `seconds`.
+        seed: int | None = None,
+    ) -> Any:
+        """Train one forest of YDF, with fewer trees if it would take longer than `seconds`.
 
         Without validation rows, it otherwise has exactly `shape.trees` trees per logit.
         """
@@ -365,11 +374,11 @@ class ForestLearner:
             early_stopping="LOSS_INCREASE" if validation else "NONE",
             early_stopping_num_trees_look_ahead=_PATIENCE,
             maximum_training_duration_seconds=seconds if math.isfinite(seconds) else -1.0,
-            random_seed=self.seed,
+            random_seed=self.seed if seed is None else seed,
             num_threads=_count_threads(rows),
         )
         datasets = [self._create_dataset(inputs, part) for part in (rows, validation) if part]
-        return convert_trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
+        return learner.train(*datasets, verbose=0)
 
     def _create_dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
         """Return the columns of the matrix, the label and the weights, as YDF takes them."""
@@ -382,11 +391,16 @@ class ForestLearner:
         if self.head.scale:
             shift, unit = self.head.scale
             label = ((label - shift) / unit).astype(np.float32)
-        if self.head.weights or rows.weight is not None:
-            class_weight = 1 if self.head.weights is None else self.head.weights(tf.constant(rows.label)).numpy()
-            row_weight = 1 if rows.weight is None else rows.weight / self.head.mean_weight
-            columns[_WEIGHT] = np.asarray(class_weight * row_weight, np.float32)
-        return {**columns, "label": label}
+        weights = self.weights_of(rows)
+        return {**columns, "label": label} | ({} if weights is None else {_WEIGHT: weights})
+
+    def weights_of(self, rows: Rows) -> npt.NDArray[np.float32] | None:
+        """Return the weight of each row in the loss; None if all are equal."""
+        if not self.head.weights and rows.weight is None:
+            return None
+        class_weight = 1 if self.head.weights is None else self.head.weights(tf.constant(rows.label)).numpy()
+        row_weight = 1 if rows.weight is None else rows.weight / self.head.mean_weight
+        return np.asarray(class_weight * row_weight, np.float32)
 
 
 def _choose_loss(config: ModelConfig, head: PredictionHead) -> str:

@@ -1,4 +1,4 @@
-"""The training of a model's forest: choose its shape and its weight in an ensemble, then train it on all rows."""
+"""The training of a model's forest: choose its shape, and the weights of an ensemble, then train it on all rows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import logging
 import math
 
 import numpy as np
-import scipy.optimize
 import tf_keras
 
 from components.features import feature_names
 from components.models.config import Kind
-from components.models.forest import Floats, ensemble, forest, tree_inputs
+from components.models.forest import Floats, Forest, ensemble, forest, tree_inputs
 from components.models.inputs import Inputs
+from components.models.linear_terms import LinearTerms
 from components.trainer import input_pipeline
+from components.trainer.ensemble_weights import choose_weights, mix
 from components.trainer.forest_learner import ForestLearner, read
+from components.trainer.linear_learner import LinearLearner, SelectedLinear
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.training_rows import TrainingRows
@@ -25,7 +27,7 @@ _BATCH, _BATCH_BYTES = 65_536, 64 << 20
 
 
 class ForestTraining:
-    """The training of a model's forest, and its weight in the mean with a network.
+    """The training of a model's forest, and the weights of its mean with a network and a linear model.
 
     Args:
       plan: The model and the training section.
@@ -52,10 +54,14 @@ class ForestTraining:
         self._head, self._features, self._rows = head, features, rows
         targets = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in rows.spec]
         self._spec = {name: rows.spec[name] for name in (*(tree_input.feature for tree_input in inputs), *targets)}
-        self._share, self.validation_loss = 0.0, math.inf
+        self._has_linear = plan.model.loss is None
+        self._linear: SelectedLinear | None = None
+        self.validation_loss = math.inf
 
     def select(self, network_logits: Floats | None) -> None:
-        """Choose the shape of the forest, and its weight in the ensemble, by the loss on the rows that are held out.
+        """Choose the shape of the forest, and the weights of the ensemble, by the loss on the rows that are held out.
+
+        A linear model is a part of the ensemble if it lowers the loss by more than a standard error.
 
         Args:
           network_logits: The network's logits of these rows, [rows, outputs]; None without a network.
@@ -77,19 +83,26 @@ class ForestTraining:
         if network_logits is None:
             return
 
-        def mix_logits(share: float) -> Floats:
-            mean: Floats = share * network_logits + (1 - share) * self._selected.logits
-            return mean
+        def compute_loss(logits: Floats) -> float:
+            return self._learner.loss(validation, logits)
 
-        def compute_loss(share: float) -> float:
-            return self._learner.loss(validation, mix_logits(share))
-
-        best = scipy.optimize.minimize_scalar(compute_loss, bounds=(0, 1), method="bounded")
-        self._share, self.validation_loss = float(best.x), float(best.fun)
-        self.validation_logits = mix_logits(self._share)
+        members = [network_logits, self._selected.logits]
+        self._weights = choose_weights(members, compute_loss)
+        self.validation_logits = mix(members, self._weights)
+        linear = LinearLearner(self._learner).select(rows, masks) if self._has_linear else None
+        if linear:
+            weights = choose_weights([*members, linear.logits], compute_loss)
+            logits = mix([*members, linear.logits], weights)
+            if self._learner.is_lower(logits, self.validation_logits, validation):
+                self._linear, self._weights, self.validation_logits = linear, weights, logits
+        self.validation_loss = compute_loss(self.validation_logits)
         logging.info(
-            "loss on the validation part: network %.5f, forest %.5f, %.2f of the network and %.2f of the forest %.5f",
-            *(compute_loss(1), compute_loss(0), self._share, 1 - self._share, self.validation_loss),
+            "loss on the validation part: network %.5f, forest %.5f, their mean%s with the weights %s %.5f",
+            compute_loss(network_logits),
+            self._selected.loss,
+            " and a linear model's" if self._linear else "",
+            ", ".join(f"{weight:.2f}" for weight in self._weights),
+            self.validation_loss,
         )
 
     def finish(self, network: tf_keras.Model | None) -> tf_keras.Model:
@@ -109,6 +122,10 @@ class ForestTraining:
         trees = self._learner.refit(self._selected, self._all_rows)
         parts: dict[Kind, tf_keras.Model] = {"gbt": forest(trees, self._features)}
         if network is not None:
-            joint = ensemble(network, self._head.join_members, self._share, trees, self._features)
+            others: list[tf_keras.layers.Layer] = [Forest(trees, name="forest")]
+            if self._linear:
+                linear = LinearLearner(self._learner).fit(self._all_rows, self._linear.penalty)
+                others += [LinearTerms(linear, name="linear")] if linear else []
+            joint = ensemble(network, self._head.join_members, others, self._weights, self._features)
             parts |= {"tabm": network, "ensemble": joint}
         return parts

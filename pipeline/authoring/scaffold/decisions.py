@@ -46,7 +46,8 @@ def list_table_decisions(draft: Draft) -> Iterator[tuple[str, str]]:
     yield "model", f"{draft.defaults.model['kind']}: {draft.defaults.why_model}"
     training = draft.defaults.training
     most = "at most " if "early_stopping" in training else ""
-    steps = f"{most}{training['steps']:,} steps: " if training else ""
+    # Trees do not have steps.
+    steps = f"{most}{training['steps']:,} steps: " if "steps" in training else ""
     yield "training", f"{steps}{draft.defaults.why_training}"
 
 

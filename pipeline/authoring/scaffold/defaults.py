@@ -26,6 +26,8 @@ _MANY_IDS = 20_000
 _MANY_ROWS = 500_000
 _MOST_OF_TREES = 200_000
 """Maximum number of training rows for trees, which then take minutes on two cores."""
+_FORESTS, _MOST_OF_FORESTS = 4, 20_000
+"""Number of forests, and maximum number of training rows for more than one: more rows differ less by the seed."""
 _EPOCHS = 100
 """Maximum number of epochs with early stopping, which usually ends the training earlier."""
 _EPOCHS_OF_MANY = 2
@@ -161,6 +163,8 @@ def sections(
     """
     model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
     model |= {"loss": loss} if loss else {}
+    if kind in ("gbt", "ensemble") and rows <= _MOST_OF_FORESTS:
+        model["forests"] = _FORESTS
     folds = {"folds": _FOLDS} if rows <= _FEW_ROWS else {}
     if folds and kind in ("tabm", "ensemble"):
         model["members"] = _MEMBERS_OF_FOLD

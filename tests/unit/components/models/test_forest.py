@@ -13,7 +13,7 @@ from components.features.config import FeaturesConfig
 from components.features.expression import Label
 from components.features.feature_spec import Dense, Ids
 from components.features.plan import FeaturePlan
-from components.models.forest import NO_TREE, TreeInput, Trees, ensemble, forest, matrix, tree_inputs
+from components.models.forest import NO_TREE, Forest, TreeInput, Trees, ensemble, forest, matrix, tree_inputs
 from components.models.inputs import Inputs, inputs
 
 
@@ -169,8 +169,8 @@ def test_ensemble_is_the_weighted_mean_of_the_logits(share: float) -> None:
     model = ensemble(
         network,
         lambda member_logits: tf.reduce_mean(member_logits, axis=1),
-        share,
-        trees(NUMBER, [0.0], [0], STUMP),
+        [Forest(trees(NUMBER, [0.0], [0], STUMP))],
+        [share, 1 - share],
         model_inputs,
     )
     assert {tensor.name for tensor in model.inputs} == {"x", "word"}

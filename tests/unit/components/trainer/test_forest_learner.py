@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import ydf
+from scipy.special import expit, logit
 
 from components.base.errors import InputError
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
 from components.trainer import forest_learner
-from components.trainer.forest_learner import Fold, ForestLearner, Rows, Shape, predict, read
+from components.trainer.forest_learner import Fold, ForestLearner, Rows, SelectedForest, Shape, predict, read
 from components.trainer.losses import binary_crossentropy, deviance, focal
 from components.trainer.prediction_head import (
     BinaryHead,
@@ -131,6 +132,22 @@ def test_exported_forest_predicts_the_same_as_ydf(
     assert tree_learner.loss(unseen, logits) < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
 
 
+@pytest.mark.parametrize(("exact", "oblique"), [(10, False), (10**6, True)])
+def test_forests_of_several_seeds_are_averaged(
+    exact: int, oblique: bool, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forest_learner, "_EXACT", exact)
+    training, unseen = rows("binary"), rows("binary", seed=1)
+    tree_learner = learner("binary", depth=5, trees=40, forests=3)
+    shape = Shape(5, 40, oblique=oblique)
+    trees = tree_learner.refit(SelectedForest(shape, np.zeros((0, 1), np.float32), 0.0), training)
+    assert [model.num_trees() for model in models] == [40, 40, 40]
+    dataset = tree_learner._create_dataset(trees.inputs, unseen)
+    logits = np.array([logit(model.predict(dataset).astype(np.float64)) for model in models])
+    assert np.abs(logits[0] - logits[1]).max() > 0.1, "the forests differ by their seeds"
+    FOREST.assert_close(expit(predict(trees, unseen.features)[:, 0]), expit(logits.mean(axis=0)))
+
+
 @pytest.mark.parametrize("loss", ["poisson", "focal"])
 def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, models: list[Any]) -> None:
     training, config = rows("binary"), ModelConfig(kind="gbt", loss=loss, depth=4, trees=40)
@@ -173,11 +190,7 @@ def test_loss_of_a_row_comes_from_the_fold_that_was_not_trained_on_it() -> None:
     selected = tree_learner.select(training._replace(label=noise), [fold == number for number in range(4)])
     assert np.log(2) - 0.005 < selected.loss, "what a forest has learned by heart helps in no other row"
     selected = tree_learner.select(training, [fold == number for number in range(4)])
-    trees = tree_learner._train_trees(
-        selected.shape,
-        [tree_learner._choose_ids(tree_input, training.where(fold != 2)) for tree_input in INPUTS],
-        training.where(fold != 2),
-    )
+    trees = tree_learner.refit(selected, training.where(fold != 2))
     np.testing.assert_array_equal(selected.logits[fold == 2], predict(trees, training.where(fold == 2).features))
     assert selected.loss == MEAN.approx(tree_learner.loss(training, selected.logits))
 
@@ -238,7 +251,7 @@ def test_words_that_the_label_depends_on_are_selected() -> None:
 
 
 def test_rare_and_unknown_ids_are_not_categories() -> None:
-    tree_input = learner("binary")._choose_ids(
+    tree_input = learner("binary").choose_ids(
         INPUTS[1], Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16))
     )
     assert tree_input.ids == (1, 9)
