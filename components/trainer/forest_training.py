@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 
 import numpy as np
 import tf_keras
@@ -69,6 +70,7 @@ class ForestTraining:
         Raises:
           InputError: If the rows do not fit into memory.
         """
+        started = time.monotonic()
         compact, part = self._rows.compact, self._rows.validation_part
         size = max(1, min(_BATCH, _BATCH_BYTES // max(1, compact.only(self._spec).row_bytes)))
         selection = Selection(part, inside=None)
@@ -89,7 +91,8 @@ class ForestTraining:
         members = [network_logits, self._selected.logits]
         self._weights = choose_weights(members, compute_loss)
         self.validation_logits = mix(members, self._weights)
-        linear = LinearLearner(self._learner).select(rows, masks) if self._has_linear else None
+        is_in_time = time.monotonic() < started + self._learner.seconds
+        linear = LinearLearner(self._learner).select(rows, masks) if self._has_linear and is_in_time else None
         if linear:
             weights = choose_weights([*members, linear.logits], compute_loss)
             logits = mix([*members, linear.logits], weights)

@@ -21,8 +21,9 @@ from components.trainer.validation_part import Mask
 
 _PENALTIES = (1.0, 10.0, 100.0)
 """Factors of the squared weights to compare, in units of the loss of one row."""
-_MOST_ROWS = 50_000
-"""Maximum number of rows, drawn at random; a linear model needs no more."""
+_MOST_NUMBERS = 4_000_000
+"""Maximum number of rows times columns times logits, so that a model takes at most some seconds; the rows are drawn at
+random."""
 _STEPS = 200
 
 
@@ -68,11 +69,12 @@ class LinearLearner:
         return self._solve(self._compute_terms(rows), penalty)
 
     def _compute_terms(self, rows: Rows) -> _Terms:
-        sample = rows.sample(_MOST_ROWS, self._learner.seed)
+        inputs = tuple(self._learner.choose_ids(tree_input, rows) for tree_input in self._learner.inputs)
+        width = sum(tree_input.columns for tree_input in inputs) * self._head.outputs
+        sample = rows.sample(_MOST_NUMBERS // max(1, width), self._learner.seed)
         # A rare class may have no row in the sample.
         if self._head.scale or len(np.unique(sample.label)) == len(np.unique(rows.label)):
             rows = sample
-        inputs = tuple(self._learner.choose_ids(tree_input, rows) for tree_input in self._learner.inputs)
         table = matrix(inputs, {name: tf.constant(values) for name, values in rows.features.items()}).numpy()
         counts = np.array(count_categories(inputs))
         numbers = table[:, counts == 0]

@@ -13,6 +13,7 @@ from sklearn.metrics import log_loss
 
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
+from components.trainer import linear_learner
 from components.trainer.ensemble_weights import choose_weights, mix
 from components.trainer.forest_learner import ForestLearner, Rows
 from components.trainer.linear_learner import LinearLearner, predict
@@ -95,6 +96,17 @@ def test_logits_of_a_row_come_from_the_fold_that_was_not_trained_on_it() -> None
     losses = {penalty: log_loss(label, expit(values[:, 0])) for penalty, values in logits.items()}
     assert selected.penalty == min(losses, key=losses.__getitem__)
     np.testing.assert_array_equal(selected.logits, logits[selected.penalty])
+
+
+def test_large_table_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_learner, "_MOST_NUMBERS", 4 * 100)
+    label = (FEATURES["x"] > 3).astype(np.int64)
+    learner = make_learner(BinaryHead())
+    assert len(learner._compute_terms(Rows(FEATURES, label)).rows.label) == 100
+    # A sample would not have the only row of a class.
+    label[:] = 0
+    label[7] = 1
+    assert len(learner._compute_terms(Rows(FEATURES, label)).rows.label) == ROWS
 
 
 def test_class_without_rows_cannot_be_learned() -> None:
