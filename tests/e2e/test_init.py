@@ -95,7 +95,7 @@ def test_kinds_are_fitted_and_the_best_one_is_written(tmp_path: Path) -> None:
     # A generous budget, so that a slow machine can fit all candidates.
     drafted, config = init(census(tmp_path / "census.csv"), "income", budget=200)
     assert (drafted.exit_code, drafted.err) == (0, ""), drafted.err
-    assert drafted.out.startswith("fitting gbt, linear, ensemble to 900 rows, within 200 s in all")
+    assert drafted.out.startswith("fitting ensemble, linear to 900 rows, within 200 s in all")
     rows = re.findall(r"^(\w+) +(0\.\d{4}) +(.*?)  +0\.\d+ +(as a part|[\d.]+)$", drafted.out, re.MULTILINE)
     assert [kind for kind, *_ in rows] == ["linear", "gbt", "tabm", "ensemble"]
     losses = {kind: float(loss) for kind, loss, *_ in rows}
@@ -119,7 +119,7 @@ def test_interrupted_fitting_leaves_a_valid_config_and_no_other_file(tmp_path: P
             *arguments(census(tmp_path / "census.csv"), "income", budget=200), environment={"TMPDIR": temporary}
         )
         assert process.stdout
-        assert process.stdout.readline().startswith("fitting gbt, linear, ensemble")
+        assert process.stdout.readline().startswith("fitting ensemble, linear")
         process.send_signal(signal.SIGINT)
         ended = wait(process)
         assert ended.exit_code == 128 + signal.SIGINT, ended.err

@@ -134,19 +134,21 @@ def training_rows(rows: int, split: Mapping[str, int] = _SPLIT) -> int:
     return rows * split["train"] // sum(split.values())
 
 
-def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
-    """Return the kinds to fit to a table, those that take the least time first.
+def candidates(defaults: TrainingDefaults, rows: int, trees_alone: bool) -> tuple[Kind, ...]:
+    """Return the kinds to fit to a table, in the order in which they are started.
 
-    Fitting `ensemble` also fits its parts, tabm and gbt. Trees are also fitted alone, so that they are compared within
-    a budget that is too small for networks.
+    Fitting `ensemble` also fits its parts, tabm and gbt.
 
     Args:
       defaults: Defaults for the table.
       rows: Number of rows of the table.
+      trees_alone: Whether trees are also fitted alone, so that they are compared if the networks do not end in time.
     """
     default_kind: Kind = defaults.model["kind"]
-    with_trees = training_rows(rows) <= _MOST_OF_TREES
-    kinds: tuple[Kind, ...] = ("gbt", "linear", "ensemble") if with_trees else ("linear", "tabm")
+    if training_rows(rows) > _MOST_OF_TREES:
+        kinds: tuple[Kind, ...] = ("linear", "tabm")
+    else:
+        kinds = ("gbt", "linear", "ensemble") if trees_alone else ("ensemble", "linear")
     return (*kinds, *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
 
 

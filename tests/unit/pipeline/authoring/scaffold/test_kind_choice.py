@@ -58,8 +58,11 @@ def test_default_kind_is_kept_unless_another_kind_is_significantly_better(candid
 
 def test_candidates_depend_on_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def list_candidates(kind: Kind, rows: int) -> tuple[Kind, ...]:
-        return defaults.candidates(defaults.TrainingDefaults({}, {"kind": kind}, {}, {}, [], "", "", ""), rows)
+        return defaults.candidates(
+            defaults.TrainingDefaults({}, {"kind": kind}, {}, {}, [], "", "", ""), rows, rows > 5_000
+        )
 
+    assert list_candidates("ensemble", 1_500) == ("ensemble", "linear")
     assert list_candidates("ensemble", 10_000) == ("gbt", "linear", "ensemble")
     assert list_candidates("dcn_v2", 10_000) == ("gbt", "linear", "ensemble", "dcn_v2")
     assert list_candidates("tabm", 300_000) == ("linear", "tabm")
@@ -72,6 +75,11 @@ def test_candidates_depend_on_the_number_of_rows(monkeypatch: pytest.MonkeyPatch
 )
 def test_sample_depends_on_the_budget_and_must_be_a_tenth_of_the_rows(rows: int, seconds: float, fitted: int) -> None:
     assert kind_choice.fitted_rows(rows, seconds) == fitted
+
+
+def test_few_rows_are_a_quarter_of_those_of_the_budget() -> None:
+    assert [kind_choice.has_few_rows(rows, 60) for rows in (5_000, 5_001)] == [True, False]
+    assert [kind_choice.has_few_rows(rows, 12) for rows in (1_000, 1_001)] == [True, False]
 
 
 def test_candidates_are_not_fitted_to_rows_of_the_eval_split(tmp_path: Path) -> None:
