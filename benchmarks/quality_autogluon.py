@@ -41,7 +41,7 @@ def main(name: str, folder: str, seconds: str) -> None:
         started = _cpu()
         with tempfile.TemporaryDirectory() as scratch:
             metric = "rmse" if regression else "log_loss"
-            predictor = TabularPredictor(table.label, table.task, metric, path=scratch, verbosity=0)
+            predictor = TabularPredictor(table.label, table.task, metric, path=f"{scratch}/model", verbosity=0)
             predictor.fit(train, time_limit=float(seconds), num_cpus=2, num_gpus=0, **options)
             answers = predictor.predict(rows) if regression else predictor.predict_proba(rows)
         codes = truth if regression else truth.map(list(answers.columns).index)
