@@ -2,7 +2,7 @@
 
 Columns that are known at prediction time rarely do. Every column is measured separately in a sample of rows: by the
 order of its numbers, by the labels of rows with the same value, and by where it is missing. The sum finds a total and
-its other parts, of which the label is one. A rule that is learned from some rows is measured on other rows. The bounds
+its parts, if the label is a part of it. A rule that is learned from some rows is measured on other rows. The bounds
 are high enough not to report strong columns: the best column of scikit-learn's breast cancer data has an AUC of 0.975.
 """
 
@@ -41,7 +41,7 @@ _DENSE = 50
 """Maximum range of an identifier's numbers, per row. It exceeds 1 because a sample lacks numbers."""
 
 _MOST_SUMMED = 200
-"""Maximum number of columns in a sum: those with the greatest correlations."""
+"""Maximum number of columns in a sum: those that correlate most with the label."""
 
 Kind = Literal["value", "filled", "order", "sum"]
 _Ints: TypeAlias = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ _Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Leak:
-    """A column that alone predicts the label.
+    """A column that predicts the label, alone or in a sum.
 
     Attributes:
       column: Name of the column.
@@ -118,8 +118,9 @@ def find(columns: Mapping[str, pa.Array], labels: _Floats, task: Task) -> Leakag
         target = _Classes(labels, first, task == "binary")
     leaks = [leak for name, column in columns.items() for leak in _find_leak(name, column, target)]
     if task == "regression":
-        others = {name: column for name, column in columns.items() if name not in {leak.column for leak in leaks}}
-        leaks += _find_sum(others, labels, first)
+        # A column that alone predicts the label would be the sum.
+        leaking = {leak.column for leak in leaks}
+        leaks += _find_sum({name: column for name, column in columns.items() if name not in leaking}, labels, first)
     return Leakage(tuple(leaks))
 
 
@@ -143,13 +144,13 @@ def _find_leak(name: str, column: pa.Array, target: _Numbers | _Classes) -> Iter
 def _find_sum(columns: Mapping[str, pa.Array], labels: _Floats, first: npt.NDArray[np.bool_]) -> Iterator[Leak]:
     """Yield the leak of the fewest columns whose weighted sum predicts the label, if there is one.
 
-    Least squares on the first half of the rows are measured on the others.
+    The weights are fitted by least squares to the first half of the rows, and measured on the second half.
     """
-    correlations = {name: abs(np.corrcoef(numbers, labels)[0, 1]) for name, numbers in _standardized(columns)}
+    correlations = {name: abs(np.corrcoef(numbers, labels)[0, 1]) for name, numbers in _standardize(columns)}
     strongest = sorted(correlations, key=lambda name: -correlations[name])[:_MOST_SUMMED]
     if not strongest:
         return
-    matrix = np.column_stack([numbers for _, numbers in _standardized({name: columns[name] for name in strongest})])
+    matrix = np.column_stack([numbers for _, numbers in _standardize({name: columns[name] for name in strongest})])
 
     def measure(chosen: _Ints) -> tuple[float, _Floats]:
         known, measured = (matrix[half][:, chosen] for half in (first, ~first))
@@ -165,16 +166,16 @@ def _find_sum(columns: Mapping[str, pa.Array], labels: _Floats, first: npt.NDArr
     order = np.argsort(-np.abs(weights), kind="stable")
     fewest = bisect.bisect_left(range(len(order) - 1), NEARLY, key=lambda last: measure(order[: last + 1])[0]) + 1
     figure, _ = measure(order[:fewest])
-    name, *others = [strongest[at] for at in order[:fewest]]
-    terms = f"a weighted sum of it and {', '.join(others)}" if others else "a linear function of it"
+    name, *further = [strongest[at] for at in order[:fewest]]
+    terms = f"a weighted sum of it and {', '.join(further)}" if further else "a linear function of it"
     why = f"{terms} predicts the label: share of the variance {_format_figure(figure)}"
     yield Leak(name, "sum", figure, NEARLY, why)
 
 
-def _standardized(columns: Mapping[str, pa.Array]) -> Iterator[tuple[str, _Floats]]:
-    """Yield the numbers of each column that differ, with mean 0 and variance 1; a missing number is 0."""
+def _standardize(columns: Mapping[str, pa.Array]) -> Iterator[tuple[str, _Floats]]:
+    """Yield columns of numbers that are not constant, with mean 0 and variance 1; a missing number becomes 0."""
     for name, column in columns.items():
-        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        if _holds_numbers(column):
             numbers = _read_numbers(column)
             finite = np.isfinite(numbers)
             deviation = numbers[finite].std() if finite.any() else 0.0
@@ -210,7 +211,7 @@ def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Ordered | None, _In
     type_ = column.type
     if pa.types.is_null(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return present, None, None
-    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
+    if _holds_numbers(column):
         numbers = _read_numbers(column)
         present = np.isfinite(numbers)
         distinct, inverse = np.unique(numbers[present], return_inverse=True)
@@ -222,8 +223,12 @@ def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Ordered | None, _In
     return present, None, np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int64)
 
 
+def _holds_numbers(column: pa.Array) -> bool:
+    return any(is_type(column.type) for is_type in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean))
+
+
 def _read_numbers(column: pa.Array) -> _Floats:
-    """Return numbers or integers, from the least one, as float64; NaN where they are missing."""
+    """Return numbers as float64, and NaN where they are missing. The minimum of integers becomes 0."""
     return np.asarray(_subtract_least(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
 
 

@@ -116,8 +116,8 @@ class ModelConfig(Section):
     shrinkage: float = Field(default=0.05, gt=0, le=1)
     """gbt and ensemble: factor of every tree. A lower factor needs more trees."""
     forests: int = Field(default=1, ge=1, le=16)
-    """gbt and ensemble: number of forests with different seeds, of which the model is the mean. More forests have a
-    lower loss, mostly by up to a hundredth, and take more time for a prediction."""
+    """gbt and ensemble: number of forests with different seeds. The model is their mean. More forests lower the loss,
+    mostly by up to a hundredth, and need more time for a prediction."""
     monotone: dict[str, Literal["increasing", "decreasing"]] = Field(default_factory=dict)
     """gbt: column of numbers → direction. The prediction never moves against it if only this column changes, as when a
     price must not fall with the size. For a binary label or a regression."""

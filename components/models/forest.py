@@ -141,7 +141,25 @@ def _compute_columns(tree_input: TreeInput, values: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.where(is_known, position + 1, 0), tf.float32)[:, tf.newaxis]
 
 
-class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
+class MatrixLayer(tf_keras.layers.Layer):  # type: ignore[misc]
+    """A layer that computes logits from the matrix of some transformed features.
+
+    Args:
+      inputs: Inputs of the matrix, in the order of its columns.
+      options: Options of tf_keras.layers.Layer.
+    """
+
+    def __init__(self, inputs: tuple[TreeInput, ...], **options: Any) -> None:
+        super().__init__(trainable=False, dtype="float32", **options)
+        self._inputs = inputs
+
+    @property
+    def reads(self) -> set[str]:
+        """Names of the features that it reads."""
+        return {tree_input.feature for tree_input in self._inputs}
+
+
+class Forest(MatrixLayer):
     """Computes the logits of a forest.
 
     Input: transformed features by name. Output: float32 of shape [batch, outputs].
@@ -152,8 +170,8 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
     """
 
     def __init__(self, trees: Trees, **options: Any) -> None:
-        super().__init__(trainable=False, dtype="float32", **options)
-        self._inputs, self._outputs, self._depth = trees.inputs, len(trees.bias), trees.depth
+        super().__init__(trees.inputs, **options)
+        self._outputs, self._depth = len(trees.bias), trees.depth
         # Store the arrays as variables, so that the signatures of a SavedModel share them.
         self._bias = self._variable("bias", trees.bias)
         self._columns = self._variable("columns", trees.columns)
@@ -170,11 +188,6 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
         lacking = -len(trees.roots) % self._together
         self._groups = (len(trees.roots) + lacking) // self._together
         self._roots = self._variable("roots", np.append(trees.roots, np.full(lacking, NO_TREE, np.int32)))
-
-    @property
-    def reads(self) -> set[str]:
-        """Names of the features that it reads."""
-        return {tree_input.feature for tree_input in self._inputs}
 
     def _variable(self, name: str, values: npt.NDArray[Any]) -> tf.Variable:
         return self.add_weight(
@@ -225,7 +238,7 @@ def forest(trees: Trees, inputs: Inputs) -> tf_keras.Model:
 def ensemble(
     network: tf_keras.Model,
     join: Join,
-    others: Sequence[tf_keras.layers.Layer],
+    others: Sequence[MatrixLayer],
     weights: Sequence[float],
     inputs: Inputs,
 ) -> tf_keras.Model:
@@ -234,7 +247,7 @@ def ensemble(
     Args:
       network: Network from transformed features to logits, which may have members.
       join: Function from the network's logits to logits of shape [batch, outputs].
-      others: Layers from the features of `reads` to logits of the same shape, such as `Forest`.
+      others: Layers that compute logits of the same shape.
       weights: Weights of the network and of the others.
       inputs: All features.
     """
@@ -248,6 +261,6 @@ def ensemble(
     return tf_keras.Model(tensors, mean(logits), name="ensemble")
 
 
-def _tensors(layers: Sequence[tf_keras.layers.Layer], inputs: Inputs) -> parts.Tensors:
+def _tensors(layers: Sequence[MatrixLayer], inputs: Inputs) -> parts.Tensors:
     names = set().union(*(layer.reads for layer in layers))
     return parts.input_layers(Inputs({name: spec for name, spec in inputs.features.items() if name in names}))

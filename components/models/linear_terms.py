@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-import tf_keras
 
-from components.models.forest import Floats, Ints, TreeInput, matrix
+from components.models.forest import Floats, Ints, MatrixLayer, TreeInput, matrix
 
 
 class LinearWeights(NamedTuple):
@@ -18,10 +17,10 @@ class LinearWeights(NamedTuple):
       inputs: Inputs of the matrix, in the order of its columns.
       bias: float32, shape [outputs].
       weights: Weights of the columns with numbers and words, 0 for categories; float32, shape [columns, outputs].
-      low: Values below which the weights do not apply, so that no number exceeds those in training; shape [columns].
-      high: The same above; shape [columns].
+      low: Minima of the columns in training. Smaller numbers count as the minimum. float32, shape [columns].
+      high: Maxima of the columns in training, likewise; float32, shape [columns].
       columns: The columns with categories; int32, shape [n].
-      starts: Row of `categories` with the category 0 of each of these columns; int32, shape [n].
+      starts: Rows of `categories` where the categories of these columns begin; int32, shape [n].
       categories: Weights of all categories, float32, shape [sum of the columns' categories, outputs].
     """
 
@@ -35,7 +34,7 @@ class LinearWeights(NamedTuple):
     categories: Floats
 
 
-class LinearTerms(tf_keras.layers.Layer):  # type: ignore[misc]
+class LinearTerms(MatrixLayer):
     """Computes the logits of a linear model.
 
     Input: transformed features by name. Output: float32 of shape [batch, outputs].
@@ -46,18 +45,13 @@ class LinearTerms(tf_keras.layers.Layer):  # type: ignore[misc]
     """
 
     def __init__(self, linear: LinearWeights, **options: Any) -> None:
-        super().__init__(trainable=False, dtype="float32", **options)
+        super().__init__(linear.inputs, **options)
         self._linear = linear
         # Variables are stored once, and the signatures of a SavedModel share them.
         self._weights, self._categories = (
             self.add_weight(name, values.shape, initializer=tf.constant_initializer(values), trainable=False)
             for name, values in (("weights", linear.weights), ("categories", linear.categories))
         )
-
-    @property
-    def reads(self) -> set[str]:
-        """Names of the features that it reads."""
-        return {tree_input.feature for tree_input in self._linear.inputs}
 
     def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Add the weights."""

@@ -395,7 +395,7 @@ class ForestLearner:
         return {**columns, "label": label} | ({} if weights is None else {_WEIGHT: weights})
 
     def weights_of(self, rows: Rows) -> npt.NDArray[np.float32] | None:
-        """Return the weight of each row in the loss; None if all are equal."""
+        """Return the weights of the rows in the loss, float32 [rows]; None if all are equal."""
         if not self.head.weights and rows.weight is None:
             return None
         class_weight = 1 if self.head.weights is None else self.head.weights(tf.constant(rows.label)).numpy()

@@ -11,7 +11,7 @@ import tf_keras
 
 from components.features import feature_names
 from components.models.config import Kind
-from components.models.forest import Floats, Forest, ensemble, forest, tree_inputs
+from components.models.forest import Floats, Forest, MatrixLayer, ensemble, forest, tree_inputs
 from components.models.inputs import Inputs
 from components.models.linear_terms import LinearTerms
 from components.trainer import input_pipeline
@@ -125,7 +125,7 @@ class ForestTraining:
         trees = self._learner.refit(self._selected, self._all_rows)
         parts: dict[Kind, tf_keras.Model] = {"gbt": forest(trees, self._features)}
         if network is not None:
-            others: list[tf_keras.layers.Layer] = [Forest(trees, name="forest")]
+            others: list[MatrixLayer] = [Forest(trees, name="forest")]
             if self._linear:
                 linear = LinearLearner(self._learner).fit(self._all_rows, self._linear.penalty)
                 others += [LinearTerms(linear, name="linear")] if linear else []

@@ -69,10 +69,11 @@ class LinearLearner:
         return self._solve(self._compute_terms(rows), penalty)
 
     def _compute_terms(self, rows: Rows) -> _Terms:
+        """Compute the terms of the rows, or of a sample of them."""
         inputs = tuple(self._learner.choose_ids(tree_input, rows) for tree_input in self._learner.inputs)
         width = sum(tree_input.columns for tree_input in inputs) * self._head.outputs
         sample = rows.sample(_MOST_NUMBERS // max(1, width), self._learner.seed)
-        # A rare class may have no row in the sample.
+        # The sample may lack a rare class.
         if self._head.scale or len(np.unique(sample.label)) == len(np.unique(rows.label)):
             rows = sample
         table = matrix(inputs, {name: tf.constant(values) for name, values in rows.features.items()}).numpy()
@@ -90,6 +91,7 @@ class LinearLearner:
         return _Terms(rows, inputs, terms, mean, deviation, counts == 0, ends, columns, starts)
 
     def _solve(self, terms: _Terms, penalty: float) -> LinearWeights | None:
+        """Find the weights with the lowest penalized loss; None if a class lacks rows."""
         rows, weights = terms.rows, self._learner.weights_of(terms.rows)
         if self._head.scale:
             shift, unit = self._head.scale
@@ -123,10 +125,10 @@ class _Terms(NamedTuple):
       rows: The rows.
       inputs: Inputs of the matrix that a forest reads.
       matrix: Standardized numbers and words, then a column of 0 and 1 per category; [rows, terms].
-      mean: Mean of each number, [numbers].
-      deviation: Standard deviation of each number, or 1; [numbers].
+      mean: Means of the numbers, [numbers].
+      deviation: Standard deviations of the numbers, 1 for constants; [numbers].
       is_number: Whether a column of the inputs' matrix is a number, bool [columns].
-      ends: Least and greatest value of each column of the inputs' matrix, [columns].
+      ends: Minimum and maximum of the columns of the inputs' matrix, [columns] each.
       columns: See `LinearWeights`.
       starts: See `LinearWeights`.
     """
@@ -143,7 +145,7 @@ class _Terms(NamedTuple):
 
 
 def _one_hot(codes: npt.NDArray[np.int64], count: int) -> scipy.sparse.csr_matrix:
-    """Return a matrix [rows, count] with a one per code of a row."""
+    """Return a matrix [rows, count] that is 1 at the codes of a row."""
     rows, columns = codes.shape
     ones = np.ones(codes.size)
     return scipy.sparse.csr_matrix((ones, codes.reshape(-1), np.arange(rows + 1) * columns), shape=(rows, count))

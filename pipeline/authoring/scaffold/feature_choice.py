@@ -16,6 +16,7 @@ from scipy.stats import skew
 from sklearn.metrics import roc_auc_score
 
 from components.data.date_texts import Order
+from components.features.date_ops import SPANS, Part
 from components.features.text_ops import Text
 from pipeline.authoring.config.exported_names import input_problem
 from pipeline.authoring.scaffold.date_texts import dates_in
@@ -64,7 +65,7 @@ _ROUNDING = 1e-9
 """Distance of a correlation from 1 that the rounding of float32 makes."""
 _SHARE_OF_WORDS, _MOST_WORDS = 0.99, 2_000
 """Share of the texts of which all words and pairs are used, and their maximum number."""
-_DATE_PARTS = (
+_DATE_PARTS: tuple[tuple[Part, str, str | None], ...] = (
     ("year", "Y", None),
     ("month", "M", "datetime64[Y]"),
     ("day", "D", "datetime64[M]"),
@@ -375,7 +376,7 @@ def _date(
     values: npt.NDArray[np.datetime64], options: Mapping[str, Any], missing: float, notes: Sequence[str] = ()
 ) -> FeatureChoice | ExcludedColumn:
     """Choose the parts of a date that vary. The date itself lies in the past when the model serves."""
-    parts = []
+    parts: list[Part] = []
     for part, unit, coarser in _DATE_PARTS:
         truncated = values.astype(f"datetime64[{unit}]")
         if len(np.unique(truncated)) > 1 and (coarser is None or (truncated != truncated.astype(coarser)).any()):
@@ -384,7 +385,8 @@ def _date(
     if not parts:
         return ExcludedColumn(f"a time, {note}")
     note = ", ".join([*notes, note, *_missing(missing)])
-    return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, 12 + 31 + 7 + 24)
+    ids = sum(SPANS[part].count for part in parts if part in SPANS)
+    return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, ids, numbers=parts.count("year"))
 
 
 def _lists(column: pa.Array) -> FeatureChoice | ExcludedColumn:

@@ -1,4 +1,4 @@
-"""Recognises tables that are ordered by time: a row per moment, or a row per moment of each thing (a panel)."""
+"""Recognises tables that are ordered by time: a row per moment, or per pair of a thing and a moment (a panel)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pipeline.authoring.scaffold.sample import Table, kind
 _LEAST_MOMENTS = 30
 """Minimum number of moments, so that every split gets some."""
 _FULL = 0.5
-"""Minimum share of the pairs of a thing and a moment that have a row. Events, such as orders, fill few pairs."""
+"""Minimum share of the possible pairs of a thing and a moment that have a row. Events, such as orders, fill few pairs.
+"""
 _REGULAR = 0.9
 """Minimum share of equal distances in a series."""
 _REPEATED = 0.001
@@ -54,7 +55,7 @@ class Panel:
 
 
 def find_panel(table: Table, task: LearningTask, columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Panel | None:
-    """Find the column of times by which a table is ordered.
+    """Find the times that order a table.
 
     In a random split, a model would know the rows before and after each row that judges it.
 
@@ -64,7 +65,7 @@ def find_panel(table: Table, task: LearningTask, columns: Mapping[str, FeatureCh
       columns: Column name → its features, or the reason why it is excluded.
 
     Returns:
-      The columns of the panel; None for other tables, and if a text is not ISO 8601, by which a split cannot sort.
+      The columns of the panel; None for other tables, and if a time is not ISO 8601, because a split cannot sort it.
     """
     for time, unit in _find_times(columns):
         moments = _encode(table.columns[time])
@@ -85,7 +86,7 @@ def find_panel(table: Table, task: LearningTask, columns: Mapping[str, FeatureCh
 
 
 def _find_times(columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Iterator[tuple[str, str | None]]:
-    """Yield the columns of dates whose order is that of ISO 8601, with the unit of numbers."""
+    """Yield the columns of dates that are numbers, with their unit, or ISO 8601, with None."""
     for name, column in columns.items():
         for op in column.ops if isinstance(column, FeatureChoice) else ():
             if isinstance(op, dict) and "date_parts" in op and "order" not in op["date_parts"]:
@@ -93,13 +94,13 @@ def _find_times(columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Iterat
 
 
 def _encode(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the index of each row's value among the distinct values, int64 [rows]; -1 where it is missing."""
+    """Return an index per distinct value, int64 [rows]; -1 where the value is missing."""
     indices = column.dictionary_encode().indices
     return np.asarray(pc.fill_null(indices, -1)).astype(np.int64)
 
 
 def _fill_pairs(things: npt.NDArray[np.int64], moments: npt.NDArray[np.int64], sampled: float) -> bool:
-    """Whether most pairs of a thing and a moment have one row.
+    """Check whether most pairs of a thing and a moment have one row.
 
     Args:
       things: Code of the thing in each row, int64 [rows].
@@ -123,6 +124,6 @@ def _read_times(column: pa.Array) -> npt.NDArray[np.float64] | None:
 
 
 def _is_regular(times: npt.NDArray[np.float64]) -> bool:
-    """Whether most times have the same distance from the next one, as days and hours have, and months nearly."""
+    """Check whether most times have the same distance from the next time, as days and hours have, and months nearly."""
     distances = np.diff(times)
     return float(np.isclose(distances, np.median(distances), rtol=0.15, atol=0).mean()) >= _REGULAR

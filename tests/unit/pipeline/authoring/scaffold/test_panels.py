@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def change_time(table: pd.DataFrame, change: str) -> pd.DataFrame:
     elif change == "irregular":
         table = table.drop(columns="shop")
         seconds = 1_700_000_000 + np.cumsum(RANDOM.exponential(9_000, len(table)).astype(int) + 1)
-        table["day"] = [datetime.utcfromtimestamp(second).isoformat() for second in seconds]
+        table["day"] = [datetime.fromtimestamp(second, timezone.utc).isoformat() for second in seconds]
     elif change == "missing":
         table.loc[table.index[:9], "day"] = None
     elif change == "day first":
