@@ -80,7 +80,7 @@ class Draft:
                 "give another --kind, or none",
             )
         model, training, why_training = sections(
-            kind, training_rows(self.table.rows), self.defaults.many_ids, self.task.loss
+            kind, training_rows(self.table.rows), self.defaults.many_ids, self.task
         )
         defaults = replace(
             self.defaults,

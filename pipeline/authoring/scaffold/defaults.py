@@ -27,7 +27,8 @@ _MANY_ROWS = 500_000
 _MOST_OF_TREES = 200_000
 """Maximum number of training rows for trees, which then take minutes on two cores."""
 _FORESTS, _MOST_OF_FORESTS = 4, 20_000
-"""Number of forests, and maximum number of training rows for more than one: more rows differ less by the seed."""
+"""Number of forests, and maximum number of training rows times logits for several forests. Forests of more rows differ
+less by the seed, and every logit has its own trees, which take time to train and to predict."""
 _EPOCHS = 100
 """Maximum number of epochs with early stopping, which usually ends the training earlier."""
 _EPOCHS_OF_MANY = 2
@@ -110,7 +111,7 @@ def training_defaults(
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
     rows = training_rows(table.rows)
     kind, why_model = _kind(rows, many_ids, any(column.is_history for column in features.values()))
-    model, training, why_training = sections(kind, rows, many_ids, task.loss)
+    model, training, why_training = sections(kind, rows, many_ids, task)
     thresholds, why = choose_thresholds(task, table.rows - rows)
     groups = [name for name in protected if _is_sliced(table, name, "binary", "int64")]
     sliced = [name for name in features if name not in groups and _is_sliced(table, name, "binary")]
@@ -152,20 +153,19 @@ def candidates(defaults: TrainingDefaults, rows: int, trees_alone: bool) -> tupl
     return (*kinds, *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
 
 
-def sections(
-    kind: Kind, rows: int, many_ids: bool, loss: str | None = None
-) -> tuple[dict[str, Any], dict[str, Any], str]:
+def sections(kind: Kind, rows: int, many_ids: bool, task: LearningTask) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Return the sections `model` and `training` for a kind, and the reason for the number of steps.
 
     Args:
       kind: Kind of model.
       rows: Number of rows in the training split.
       many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
-      loss: `model.loss`; None for the default of the task.
+      task: Label and learning task.
     """
     model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
-    model |= {"loss": loss} if loss else {}
-    if kind in ("gbt", "ensemble") and rows <= _MOST_OF_FORESTS:
+    model |= {"loss": task.loss} if task.loss else {}
+    logits = len(task.classes) if task.task == "multiclass" else 1
+    if kind in ("gbt", "ensemble") and rows * logits <= _MOST_OF_FORESTS:
         model["forests"] = _FORESTS
     folds = {"folds": _FOLDS} if rows <= _FEW_ROWS else {}
     if folds and kind in ("tabm", "ensemble"):

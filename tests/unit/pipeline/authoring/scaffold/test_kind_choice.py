@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from components.base.config_section import Task
 from components.ingest.split_assignment import assign_by_hash
 from components.models.config import Kind
 from pipeline.authoring.scaffold import defaults, kind_choice
 from pipeline.authoring.scaffold.kind_choice import Difference, Fit
+from pipeline.authoring.scaffold.label import LearningTask
 from pipeline.authoring.scaffold.sample import Table
 
 ROWS = 400
@@ -75,6 +77,18 @@ def test_candidates_depend_on_the_number_of_rows(monkeypatch: pytest.MonkeyPatch
 )
 def test_sample_depends_on_the_budget_and_must_be_a_tenth_of_the_rows(rows: int, seconds: float, fitted: int) -> None:
     assert kind_choice.fitted_rows(rows, seconds) == fitted
+
+
+@pytest.mark.parametrize(
+    ("task", "classes", "most"), [("binary", 2, 20_000), ("regression", 0, 20_000), ("multiclass", 10, 2_000)]
+)
+def test_few_rows_get_several_forests(task: Task, classes: int, most: int) -> None:
+    counts = {str(number): 9 for number in range(classes)}
+    learning_task = LearningTask("y", task, ("y",), np.zeros(9), counts, ())
+    for kind in ("gbt", "ensemble"):
+        models = [defaults.sections(kind, rows, False, learning_task)[0] for rows in (most, most + 1)]
+        assert [model.get("forests") for model in models] == [4, None]
+    assert "forests" not in defaults.sections("tabm", 100, False, learning_task)[0]
 
 
 def test_few_rows_are_a_quarter_of_those_of_the_budget() -> None:
