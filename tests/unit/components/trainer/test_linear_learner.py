@@ -20,6 +20,8 @@ from components.trainer.linear_learner import LinearLearner, predict
 from components.trainer.prediction_head import BinaryHead, MulticlassHead, PredictionHead, RegressionHead
 from tests.support.data.tolerances import float32_sum
 
+pytestmark = pytest.mark.both_lines
+
 ROWS, PENALTY = 600, 10.0
 RANDOM = np.random.default_rng(0)
 INPUTS = [TreeInput("x", "number"), TreeInput("pair", "number", 2), TreeInput("word", "category")]
