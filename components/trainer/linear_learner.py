@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 import tensorflow as tf
+from scipy.optimize import OptimizeWarning
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -102,6 +103,8 @@ class LinearLearner:
             with warnings.catch_warnings():
                 # The weights are near enough to the minimum: the held-out rows judge them.
                 warnings.simplefilter("ignore", ConvergenceWarning)
+                # scikit-learn passes an option that the SciPy of the current release line ignores.
+                warnings.simplefilter("ignore", OptimizeWarning)
                 model = LogisticRegression(C=1 / penalty, max_iter=_STEPS).fit(terms.matrix, rows.label, weights)
         coefficients = np.reshape(model.coef_, (self._head.outputs, -1)).T
         numbers = coefficients[: len(terms.mean)] / terms.deviation[:, np.newaxis]

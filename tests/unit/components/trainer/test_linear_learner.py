@@ -68,7 +68,7 @@ def test_classification_equals_scikit_learns(classes: int, weighted: bool) -> No
     label = np.digitize(score, [0, 1][: classes - 1])
     weight = RANDOM.choice([0.0, 1.0, 3.0], ROWS).astype(np.float32) if weighted else None
     head = BinaryHead() if classes == 2 else MulticlassHead(outputs=3, classes="abc")
-    model = LogisticRegression(C=1 / PENALTY, max_iter=200).fit(make_terms(), label, weight)
+    model = LogisticRegression(C=1 / PENALTY, solver="newton-cg", tol=1e-8).fit(make_terms(), label, weight)
     expected = model.decision_function(make_terms()).reshape(ROWS, -1)
     np.testing.assert_allclose(predict_all(make_learner(head), label, weight), expected, rtol=0, atol=2e-3)
 
