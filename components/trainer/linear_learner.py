@@ -105,7 +105,9 @@ class LinearLearner:
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 # scikit-learn passes an option that the SciPy of the current release line ignores.
                 warnings.simplefilter("ignore", OptimizeWarning)
-                model = LogisticRegression(C=1 / penalty, max_iter=_STEPS).fit(terms.matrix, rows.label, weights)
+                model = LogisticRegression(C=1 / penalty, tol=1e-6, max_iter=_STEPS).fit(
+                    terms.matrix, rows.label, weights
+                )
         coefficients = np.reshape(model.coef_, (self._head.outputs, -1)).T
         numbers = coefficients[: len(terms.mean)] / terms.deviation[:, np.newaxis]
         by_column = np.zeros((len(terms.is_number), self._head.outputs), np.float32)
