@@ -48,6 +48,8 @@ class TrainingRows:
         self.spec = {name: column for name, column in spec.items() if name != feature_names.ROW_KEY}
         self.compact = CompactFeatures.find(plan.features.features)
         self._decode = self.compact.expand if self.compact else None
+        # Each function is traced once for all evaluations.
+        self._expand_batch = tf.function(self._decode, autograph=False) if self._decode else None
 
     @functools.cached_property
     def train_files(self) -> list[str]:
@@ -118,9 +120,5 @@ class TrainingRows:
 
     def _expand(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Expand the compact features of one batch at a time."""
-        if self._decode is None:
-            yield from batches
-            return
-        decode = tf.function(self._decode, autograph=False)
         for features, *columns in batches:
-            yield decode(features), *columns
+            yield self._expand_batch(features) if self._expand_batch else features, *columns

@@ -36,6 +36,8 @@ _UNEVEN, _UNEVEN_OF_MANY, _MANY_VALUES = 0.05, 0.1, 10
 same from so many integers on, whose frequencies hardly rise and fall by chance."""
 _SKEWED = 0.5
 """Skewness from which numbers that begin at 0 are counts."""
+_LONG_TAIL = 2.0
+"""Skewness from which positive numbers have a long tail, as prices often have."""
 _CLASS_NAME = re.compile(rf"{WORD}(?i:class|type|kind|category|code|group|cluster|species)$")
 _QUANTITY_NAME = re.compile(
     rf"{WORD}(?i:age|amount|bedrooms|children|cost|count|counts|days|educ|education|experience|grade|hours|income|kids|"
@@ -148,7 +150,7 @@ def _derive_from_column(name: str, column: pa.Array, task: Task | None) -> Learn
             f"{len(distinct):,} it is",
         )
     if task == "regression" or (task is None and not (integers and len(distinct) <= _CLASSES)):
-        return _check(LearningTask(name, "regression", (name,), values, {}, ()), task)
+        return _check(LearningTask(name, "regression", (name,), values, {}, _describe_tail(values)), task)
     if len(distinct) == 2 and task in (None, "binary"):
         if set(distinct) == {0.0, 1.0}:
             return LearningTask(name, "binary", (name,), values, _count_values(values.astype(int)), ())
@@ -206,6 +208,17 @@ def _make_quantity(name: str, values: npt.NDArray[np.float64], task: Task | None
     note += f"{kind_text}; --task multiclass would make them classes"
     notes = (note,) if task is None else ()
     return LearningTask(name, "regression", (name,), values, {}, notes, "poisson" if is_count else None)
+
+
+def _describe_tail(values: npt.NDArray[np.float64]) -> tuple[str, ...]:
+    """Return a note about positive numbers with a long tail, for which another loss may be better.
+
+    It is a note only, because the root of the mean squared error changed by +0.3, +2.3 and -2.2 % on the tables
+    sacramento, hitters and college.
+    """
+    if values.min() <= 0 or skew(values) <= _LONG_TAIL:
+        return ()
+    return ("positive with a long tail: try model.loss: poisson, which allows greater errors of greater numbers",)
 
 
 def _derive_from_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:

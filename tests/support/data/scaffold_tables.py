@@ -16,8 +16,8 @@ ROWS = 600
 Rows = dict[str, Any]
 
 
-def random() -> np.random.Generator:
-    return np.random.default_rng(7)
+def random(seed: int = 7) -> np.random.Generator:
+    return np.random.default_rng(seed)
 
 
 def people() -> Rows:

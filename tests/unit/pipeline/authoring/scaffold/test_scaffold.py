@@ -9,16 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import mean_poisson_deviance
 
 from components.base.config_section import Task
 from components.base.errors import InputError
 from components.data_gate import schema_columns as schemas
 from components.features.config import OPS
-from components.ingest import readers
 from pipeline.authoring import scaffold
 from pipeline.authoring.config import Config, load
-from pipeline.authoring.config.cross_checks import check_columns
 from pipeline.authoring.scaffold import Draft, decisions, draft
 from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.schema import schema
@@ -287,112 +284,6 @@ def test_leakage_is_reported_with_its_auc(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in TABLES if name not in ("codes", "houses")])
 def test_leakage_is_not_reported_for_other_tables(name: str, tmp_path: Path) -> None:
     assert draft_table(name, tmp_path)[0].leaks == ()
-
-
-def draft_with_label(values: Any, folder: Path, task: Task | None = None) -> Draft:
-    return draft([write_rows("labeled", {"a": random().normal(size=len(values)), "y": values}, folder)], "y", task)
-
-
-def test_integers_with_few_rows_per_value_are_a_regression(tmp_path: Path) -> None:
-    assert draft_with_label(random().integers(0, 300, ROWS), tmp_path).task.task == "regression"
-    assert draft_with_label([row % 30 for row in range(ROWS)], tmp_path).task.task == "multiclass"
-
-
-def repeat_integers(*frequencies: int) -> Any:
-    return random().permutation(np.repeat(np.arange(len(frequencies)), frequencies))
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (random().poisson(1.5, 2_000), ("regression", "poisson")),
-        (repeat_integers(4141, 782, 174, 30, 24, 9, 12, 12, 5, 1), ("regression", "poisson")),
-        (np.clip(random().normal(11, 3, 2_000).round(), 0, 20).astype(int), ("regression", None)),
-        # Few rows per integer: miles per gallon of 93 cars.
-        (random().normal(22, 5, 93).round().astype(int), ("regression", None)),
-        (repeat_integers(*[180] * 10), ("multiclass", None)),
-        (repeat_integers(153, 70, 135, 62, 70, 40, 150), ("multiclass", None)),
-        # The frequencies of the cover types of a forest.
-        (repeat_integers(2118, 2832, 357, 27, 95, 174, 205), ("multiclass", None)),
-        (repeat_integers(50, 300, 20), ("multiclass", None)),
-    ],
-)
-def test_integers_whose_frequencies_rise_and_fall_are_a_quantity(
-    values: Any, expected: tuple[Task, str | None], tmp_path: Path
-) -> None:
-    drafted = draft_with_label(values, tmp_path)
-    config = tmp_path / "drafted.yaml"
-    config.write_text(drafted.config("schema.pbtxt"))
-    loaded = load(str(config)).config
-    assert (loaded.data.task, loaded.model.loss) == expected
-    assert bool(drafted.task.notes) == (expected[0] == "regression")
-    assert draft_with_label(values, tmp_path, "multiclass").task.task == "multiclass"
-
-
-@pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        ("risk_class", "multiclass"),
-        ("score_type", "multiclass"),
-        ("model_year", "regression"),
-        ("Score", "regression"),
-        ("YearSold", "regression"),
-        ("years_at_company", "regression"),
-        ("scorecard", "multiclass"),
-    ],
-)
-def test_name_of_whole_numbers_decides_their_task(name: str, task: Task, tmp_path: Path) -> None:
-    rows = {"a": random().normal(size=2_000), name: random().integers(2001, 2009, 2_000)}
-    assert draft([write_rows("named", rows, tmp_path)], name).task.task == task
-    rows[name] = random().poisson(1.5, 2_000)
-    assert draft([write_rows("counts", rows, tmp_path)], name).task.task == (
-        "multiclass" if "_class" in name or "_type" in name else "regression"
-    )
-    rows[name] = random().integers(0, 4, 2_000)
-    assert draft([write_rows("few", rows, tmp_path)], name).task.task == "multiclass"
-
-
-def test_bound_of_counts_is_between_the_deviances_of_the_mean_and_of_the_model(tmp_path: Path) -> None:
-    values = random().poisson(1.5, 2_000)
-    drafted = draft_with_label(values, tmp_path)
-    constant = mean_poisson_deviance(values, np.full(len(values), values.mean()))
-    [bound] = drafted.defaults.thresholds.values()
-    assert bound["max"] == pytest.approx(constant, rel=0.01, abs=1e-6)
-    # Half the deviance of each row, in units of the mean.
-    fitted = Fit("gbt", np.full(400, constant / 4 / values.mean(), np.float32), {})
-    assert drafted.with_bounds(fitted).defaults.thresholds == {
-        "poisson_deviance": {"max": pytest.approx(0.75 * constant, rel=0.01, abs=1e-6), "worse_by_fraction": 0.02}
-    }
-
-
-def test_option_decides_the_task_of_integers(tmp_path: Path) -> None:
-    values = [row % 50 for row in range(ROWS)]
-    assert draft_with_label(values, tmp_path, "regression").task.task == "regression"
-    assert len(draft_with_label(values, tmp_path, "multiclass").task.classes) == 50
-
-
-@pytest.mark.parametrize(
-    ("header", "label", "written_label"),
-    [
-        ("class", "class", "class == 'yes'"),
-        ("class", "class == 'yes'", "class == 'yes'"),
-        ("is it spam?", "is it spam?", "is_it_spam == 'yes'"),
-        ("Is.Größe (cm)", "Is.Größe (cm)", "Is_Grosse_cm == 'yes'"),
-        ("ラベル", "`ラベル` == 'yes'", "`ラベル` == 'yes'"),
-        ("not", "not", "`not` == 'yes'"),
-    ],
-)
-def test_label_with_any_name_results_in_a_valid_config(
-    header: str, label: str, written_label: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "named.csv"
-    path.write_text(f"lambda,{header}\n" + "".join(f"{row % 7},{'yes' if row % 3 else 'no'}\n" for row in range(99)))
-    config = tmp_path / "drafted.yaml"
-    config.write_text(draft([str(path)], label).config("schema.pbtxt"))
-    loaded = load(str(config))
-    assert loaded.config.data.label == written_label
-    assert not check_columns(loaded.config, readers.columns(loaded.config.data) or [])
-    assert list(loaded.config.features.columns) == ["lambda"]
 
 
 def test_decisions_are_listed_with_their_reasons(tmp_path: Path) -> None:
