@@ -2,14 +2,16 @@
 
 Columns that are known at prediction time rarely do. Every column is measured separately in a sample of rows: by the
 order of its numbers, by the labels of rows with the same value, and by where it is missing. The sum finds a total and
-its parts, if the label is a part of it. A rule that is learned from some rows is measured on other rows. The bounds
-are high enough not to report strong columns: the best column of scikit-learn's breast cancer data has an AUC of 0.975.
+its parts, if the label is a part of it. A column that predicts less than nearly perfectly is reported if all others
+together, in boosted trees, predict much less. A rule that is learned from some rows is measured on other rows. The
+bounds are high enough not to report strong columns: the best column of scikit-learn's breast cancer data has an AUC of
+0.975, and the others together have 0.99.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -26,6 +28,11 @@ FEWEST_ROWS, FEWEST_OF_CLASS = 500, 50
 """Minimum number of rows, and of rows per class. With fewer rows, chance or an easy task looks like leakage."""
 NEARLY = 0.998
 """Minimum figure of a column that predicts the label nearly perfectly."""
+STRONG, _SHARE_OF_OTHERS = 0.95, 0.2
+"""Minimum figure of a column that predicts the label much better than all others together, and the maximum of its
+distance from 1, as a share of theirs."""
+_BOOSTED_ROWS, _BOOSTED_COLUMNS, _CATEGORIES = 10_000, 200, 255
+"""Maximum number of rows and columns of the others, and of distinct texts that scikit-learn takes for categories."""
 FILLED = 0.95
 """Minimum figure of a column whose presence alone predicts a class."""
 ORDERED = 0.95
@@ -43,7 +50,7 @@ _DENSE = 50
 _MOST_SUMMED = 200
 """Maximum number of columns in a sum: those that correlate most with the label."""
 
-Kind = Literal["value", "filled", "order", "sum"]
+Kind = Literal["value", "filled", "order", "sum", "strong"]
 _Ints: TypeAlias = npt.NDArray[np.int64]
 _Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -55,7 +62,8 @@ class Leak:
     Attributes:
       column: Name of the column.
       kind: `value` if its values predict the label, `filled` if the presence of a value does, `order` if it is an
-        identifier whose order does, and `sum` if it does together with others.
+        identifier whose order does, `sum` if it does together with others, and `strong` if it predicts much better than
+        all others together.
       figure: How well it predicts the label, from 0 to 1.
       bound: Figure from which the column is reported.
       why: Explanation with the figure.
@@ -116,16 +124,21 @@ def find(columns: Mapping[str, pa.Array], labels: _Floats, task: Task) -> Leakag
         target: _Numbers | _Classes = _Numbers(labels, first)
     else:
         target = _Classes(labels, first, task == "binary")
-    leaks = [leak for name, column in columns.items() for leak in _find_leak(name, column, target)]
+    figures: dict[str, float] = {}
+    leaks = [leak for name, column in columns.items() for leak in _find_leak(name, column, target, figures)]
+    leaking = {leak.column for leak in leaks}
+    remaining = {name: column for name, column in columns.items() if name not in leaking}
     if task == "regression":
         # A column that alone predicts the label would be the sum.
-        leaking = {leak.column for leak in leaks}
-        leaks += _find_sum({name: column for name, column in columns.items() if name not in leaking}, labels, first)
+        leaks += _find_sum(remaining, labels, first)
+    strong = [name for name, figure in figures.items() if figure >= STRONG and name not in leaking]
+    if strong:
+        leaks += _find_strong(strong, figures, remaining, target)
     return Leakage(tuple(leaks))
 
 
-def _find_leak(name: str, column: pa.Array, target: _Numbers | _Classes) -> Iterator[Leak]:
-    """Yield at most one leak of a column, the most specific one."""
+def _find_leak(name: str, column: pa.Array, target: _Numbers | _Classes, figures: dict[str, float]) -> Iterator[Leak]:
+    """Yield at most one leak of a column, the most specific one, and add the column's figure to `figures`."""
     present, numbers, codes = _read(column)
     if presence := target.measure_presence(present):
         yield Leak(name, "filled", *presence)
@@ -133,12 +146,48 @@ def _find_leak(name: str, column: pa.Array, target: _Numbers | _Classes) -> Iter
     if codes is None:
         return
     figure = max(0.0 if numbers is None else target.measure_order(numbers), target.measure_codes(codes))
+    figures[name] = figure
     measured = f"{target.measure} {_format_figure(figure)}"
     if numbers is not None and figure >= target.bound_of_order and _is_identifier(column, numbers):
         why = f"an identifier whose order predicts the label: {measured}"
         yield Leak(name, "order", figure, target.bound_of_order, why)
     elif figure >= NEARLY:
         yield Leak(name, "value", figure, NEARLY, f"it alone predicts the label: {measured}")
+
+
+def _find_strong(
+    strong: Sequence[str], figures: Mapping[str, float], columns: Mapping[str, pa.Array], target: _Numbers | _Classes
+) -> Iterator[Leak]:
+    """Yield the columns that predict the label much better than all others together.
+
+    Args:
+      strong: Columns to compare with the others.
+      figures: Column → how well it predicts the label.
+      columns: All columns that do not leak.
+      target: The label.
+    """
+    features = {name: feature for name, column in columns.items() if (feature := _read_feature(column)) is not None}
+    for name in strong:
+        others = {other: feature for other, feature in features.items() if other != name}
+        kept = sorted(others, key=lambda other: -figures[other])[:_BOOSTED_COLUMNS]
+        if not kept:
+            return
+        matrix = np.column_stack([others[other][0] for other in kept])
+        figure = max(0.0, target.measure_model(matrix, [others[other][1] for other in kept]))
+        if 1 - figures[name] <= _SHARE_OF_OTHERS * (1 - figure):
+            compared = f"{target.measure} {_format_figure(figures[name])}, against {_format_figure(figure)}"
+            why = f"better than all other columns together: {compared}"
+            yield Leak(name, "strong", figures[name], STRONG, why)
+
+
+def _read_feature(column: pa.Array) -> tuple[_Floats, bool] | None:
+    """Return the numbers or codes of a column, NaN where missing, and whether they are categories; None for lists."""
+    _, numbers, codes = _read(column)
+    if codes is None:
+        return None
+    if numbers is not None:
+        return _read_numbers(column), False
+    return np.where(codes < 0, np.nan, codes), bool(codes.max(initial=0) < _CATEGORIES)
 
 
 def _find_sum(columns: Mapping[str, pa.Array], labels: _Floats, first: npt.NDArray[np.bool_]) -> Iterator[Leak]:
@@ -311,6 +360,29 @@ class _Classes:
         halves = ((self._first, ~self._first), (~self._first, self._first))
         return float(np.mean([self._learn_and_measure(codes + 1, *half) for half in halves]))
 
+    def measure_model(self, matrix: _Floats, are_categories: Sequence[bool]) -> float:
+        """Return how well boosted trees predict the label.
+
+        Args:
+          matrix: Numbers and codes, NaN where missing; [rows, columns].
+          are_categories: Which columns are codes.
+        """
+        # Imported here because few tables have a strong column.
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        model = HistGradientBoostingClassifier(
+            categorical_features=list(are_categories), early_stopping=False, random_state=0
+        )
+        known, measured = _draw(self._first), _draw(~self._first)
+        model.fit(matrix[known], self._labels[known])
+        labels = self._labels[measured]
+        if self._binary:
+            _, ranks = np.unique(model.predict_proba(matrix[measured])[:, 1], return_inverse=True)
+            return _auc(*_count(ranks, labels, len(labels)))
+        constant = np.bincount(labels).max() / len(labels)
+        right = (model.predict(matrix[measured]) == labels).mean()
+        return float((right - constant) / (1 - constant)) if constant < 1 else 0.0
+
     def _learn_and_measure(self, codes: _Ints, known: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_]) -> float:
         """Learn the label per code from the known rows, and return how well this predicts the measured rows."""
         size, labels = int(codes.max()) + 1, self._labels
@@ -347,6 +419,18 @@ class _Numbers:
             return 0.0
         return float(np.corrcoef(_compute_mean_ranks(numbers.ranks, numbers.counts), self._ranks)[0, 1] ** 2)
 
+    def measure_model(self, matrix: _Floats, are_categories: Sequence[bool]) -> float:
+        """Return the share of the variance that boosted trees explain; see `_Classes.measure_model`."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        model = HistGradientBoostingRegressor(
+            categorical_features=list(are_categories), early_stopping=False, random_state=0
+        )
+        known, measured = _draw(self._first), _draw(~self._first)
+        model.fit(matrix[known], self._ranks[known])
+        errors = self._ranks[measured] - model.predict(matrix[measured])
+        return 1 - float(np.square(errors).mean() / self._ranks[measured].var())
+
     def measure_codes(self, codes: _Ints) -> float:
         """Return the share of the variance that the means of rows with the same code explain."""
         codes = codes + 1
@@ -356,6 +440,12 @@ class _Numbers:
             sums = np.bincount(codes[known], self._ranks[known], size) + mean
             predicted[~known] = (sums / (np.bincount(codes[known], minlength=size) + 1))[codes[~known]]
         return 1 - float(np.square(predicted - self._ranks).mean() / self._ranks.var())
+
+
+def _draw(half: npt.NDArray[np.bool_]) -> _Ints:
+    """Return the numbers of some rows of a half, drawn at random."""
+    rows = np.flatnonzero(half)
+    return rows if len(rows) <= _BOOSTED_ROWS else np.random.default_rng(0).choice(rows, _BOOSTED_ROWS, replace=False)
 
 
 def _compute_mean_ranks(inverse: _Ints, counts: _Ints) -> _Floats:

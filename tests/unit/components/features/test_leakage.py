@@ -100,6 +100,25 @@ def test_leaks_of_multiclass_and_regression_labels_are_found() -> None:
     assert leaks(pa.array(price + 0.2 * RANDOM.normal(size=ROWS)), price, "regression") == []
 
 
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_column_that_predicts_much_better_than_all_others_is_found(task: Task) -> None:
+    random = np.random.default_rng(8)
+    classes = random.integers(0, 2 if task == "binary" else 4, ROWS)
+    labels = classes + random.normal(size=ROWS) * (task == "regression")
+    # The final grade contains the label, with some errors.
+    known = np.where(random.random(ROWS) < 0.02, (classes + 1) % 2, classes)
+    grade = labels + 0.1 * random.normal(size=ROWS) if task == "regression" else known.astype(float)
+    others = {f"other{number}": pa.array(labels + (number + 3) * random.normal(size=ROWS)) for number in range(4)}
+    columns = {"grade": pa.array(grade), **others, "color": pa.array(WORDS), "few": present(NOISE, LABEL == 1)}
+    [leak] = find(columns, labels.astype(float), task).leaks
+    assert (leak.column, leak.kind) == ("grade", "strong")
+    assert 0.95 <= leak.figure < 0.998
+    assert "better than all other columns together: " in leak.why
+    # With another column like it, it is a strong column among others.
+    another = grade + 1e-3 * random.normal(size=ROWS)
+    assert find({**columns, "another": pa.array(another)}, labels.astype(float), task).leaks == ()
+
+
 def make_bill() -> dict[str, pa.Array]:
     """Return the total of a bill, two of its parts, one of them with missing values, and an unrelated number."""
     parts = {name: RANDOM.gamma(2, scale, ROWS) for name, scale in (("fare", 9.0), ("tip", 3.0), ("tolls", 1.0))}
