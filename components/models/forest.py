@@ -251,14 +251,21 @@ def ensemble(
       weights: Weights of the network and of the others.
       inputs: All features.
     """
-    tensors = _tensors(others, inputs) | {tensor.name: tensor for tensor in network.inputs}
-    logits = [network.output, *(layer({name: tensors[name] for name in layer.reads}) for layer in others)]
+    # A member without weight is not computed.
+    weight_of_network, *weights_of_others = weights
+    kept = [(weight, layer) for weight, layer in zip(weights_of_others, others, strict=True) if weight]
+    tensors = _tensors([layer for _, layer in kept], inputs)
+    if weight_of_network:
+        tensors |= {tensor.name: tensor for tensor in network.inputs}
+    logits = [layer({name: tensors[name] for name in layer.reads}) for _, layer in kept]
 
     def compute_mean(logits: Sequence[tf.Tensor]) -> tf.Tensor:
-        return tf.add_n([weight * part for weight, part in zip(weights, [join(logits[0]), *logits[1:]], strict=True)])
+        parts = [join(logits[0]), *logits[1:]] if weight_of_network else logits
+        kept_weights = [*([weight_of_network] if weight_of_network else []), *(weight for weight, _ in kept)]
+        return tf.add_n([weight * part for weight, part in zip(kept_weights, parts, strict=True)])
 
     mean = tf_keras.layers.Lambda(compute_mean, name="ensemble", dtype="float32")
-    return tf_keras.Model(tensors, mean(logits), name="ensemble")
+    return tf_keras.Model(tensors, mean([network.output, *logits] if weight_of_network else logits), name="ensemble")
 
 
 def _tensors(layers: Sequence[MatrixLayer], inputs: Inputs) -> parts.Tensors:

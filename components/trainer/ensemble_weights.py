@@ -10,6 +10,9 @@ import scipy.optimize
 
 from components.models.forest import Floats
 
+_LEAST = 0.01
+"""Weights below this become 0, so that the exported model does not compute the member."""
+
 
 def mix(members: Sequence[Floats], weights: npt.ArrayLike) -> Floats:
     """Return the weighted sum of the members' logits, float32 [rows, outputs]."""
@@ -33,4 +36,6 @@ def choose_weights(members: Sequence[Floats], loss: Callable[[Floats], float]) -
         # Smaller steps would drown in the rounding of the float32 logits.
         options={"eps": 1e-3},
     )
-    return np.clip(best.x, 0, 1).astype(np.float32)
+    weights = np.where(best.x < _LEAST, 0.0, best.x)
+    rounded: Floats = (weights / weights.sum()).astype(np.float32)
+    return rounded

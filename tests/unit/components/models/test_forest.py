@@ -160,8 +160,8 @@ def test_forest_reads_one_of_several_numbers_with_the_same_order() -> None:
     }
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_ensemble_is_the_weighted_mean_of_the_logits(share: float) -> None:
+@pytest.mark.parametrize(("share", "names"), [(0.0, {"x"}), (0.25, {"x", "word"}), (1.0, {"word"})])
+def test_ensemble_is_the_weighted_mean_of_the_logits(share: float, names: set[str]) -> None:
     model_inputs = Inputs({"x": Dense(), "word": Ids(4)})
     word = tf_keras.Input((), name="word", dtype="int64")
     members = tf_keras.layers.Lambda(lambda ids: tf.cast(ids, tf.float32)[:, tf.newaxis, tf.newaxis] + [[[0.0], [2.0]]])
@@ -173,8 +173,10 @@ def test_ensemble_is_the_weighted_mean_of_the_logits(share: float) -> None:
         [share, 1 - share],
         model_inputs,
     )
-    assert {tensor.name for tensor in model.inputs} == {"x", "word"}
-    actual = logits(model, x=[0.0, 2.0], word=np.array([1, 3]))
+    # A member without weight is not computed, so its features are not read.
+    assert {tensor.name for tensor in model.inputs} == names
+    rows = {"x": [0.0, 2.0], "word": np.array([1, 3])}
+    actual = logits(model, **{name: rows[name] for name in names})
     # All shares and logits are multiples of a quarter, so the products are exact.
     np.testing.assert_array_equal(actual, [[share * 2 - (1 - share)], [share * 4 + (1 - share)]])
 
