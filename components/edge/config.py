@@ -12,6 +12,7 @@ from components.models.config import ModelConfig
 
 Kind = Literal["tflite", "pruned", "clustered", "qat", "distilled"]
 Quantize = Literal["none", "dynamic", "float16", "int8", "int16x8"]
+TensorType = Literal["float32", "int8", "uint8"]
 
 _TRAINED_KINDS: tuple[Kind, ...] = ("pruned", "clustered", "qat", "distilled")
 _KINDS_OF_FIELD: dict[str, tuple[Kind, ...]] = {
@@ -25,6 +26,42 @@ _KINDS_OF_FIELD: dict[str, tuple[Kind, ...]] = {
 _REQUIRED_FIELD = {"pruned": "sparsity", "clustered": "clusters", "distilled": "student"}
 _DEFAULTS_OF_TRAINED = {"max_mean_difference": 0.05, "max_difference": None}
 """Default bounds of the trained kinds: with other weights, single predictions differ even if the metric does not."""
+
+
+class PruningConfig(Section):
+    """When weights become 0 during the training of a pruned variant."""
+
+    kind: Literal["polynomial", "constant"] = "polynomial"
+    """polynomial: the share of zeros rises from `initial` to `sparsity`, fast at first (Zhu & Gupta 2017); constant: it
+    is `sparsity` from `begin` on. 2:4 is always constant."""
+    initial: float = Field(default=0.0, ge=0, lt=1)
+    """polynomial: share of zeros at `begin`."""
+    begin: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the steps before the first weights become 0."""
+    end: float = Field(default=0.6, gt=0, le=1)
+    """Share of the steps after which the zeros stay where they are, and the other weights adapt."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> PruningConfig:
+        if self.begin >= self.end:
+            raise ValueError(f"expected begin below end, received {self.begin:g} and {self.end:g}")
+        return self
+
+
+class DeviceConfig(Section):
+    """A device on which a variant runs before it is pushed."""
+
+    command: tuple[str, ...] = Field(min_length=1)
+    """Program and arguments, which run on this machine and use the device, such as a script that calls adb or ssh.
+    `{model}`, `{inputs}` and `{outputs}` become paths: the file, an NPZ file with the rows' inputs by name, and the NPZ
+    file to write, with `predictions` and `milliseconds` of each row. `components/edge/device_program.py` does so."""
+    rows: PositiveInt = 200
+    """Maximum number of rows of the eval split to run."""
+    max_minutes: PositiveFloat = 10.0
+    """Time limit of the command."""
+    max_difference: float = Field(default=0.01, ge=0)
+    """Maximum difference between a prediction of the device and of this machine; in probabilities, or in the label's
+    unit."""
 
 
 class VariantConfig(Section):
@@ -44,9 +81,14 @@ class VariantConfig(Section):
     quantize: Quantize = "none"
     """none: float32. dynamic: int8 weights, float32 activations. float16: float16 weights. int8: int8 weights and
     activations. int16x8: int8 weights, int16 activations. qat always uses int8."""
+    io: TensorType = "float32"
+    """With `quantize: int8`: the dtype of the file's numbers and prediction, for accelerators without floats. The
+    verdict and the file have the scale and zero point of each; IDs stay int64."""
     sparsity: Literal["2:4"] | float | None = Field(default=None)
     """The share of the weights of dense and convolutional layers that become 0, such as 0.8; or 2:4, where two of four
     neighbouring weights become 0. It can be combined with `clusters` and `qat`."""
+    pruning: PruningConfig = Field(default_factory=PruningConfig)
+    """With `sparsity`: how zeros appear."""
     clusters: int | None = Field(default=None, ge=2, le=256)
     """Number of distinct weights per dense and convolutional layer. Layers with fewer weights do not change. It can be
     combined with `qat`."""
@@ -72,7 +114,8 @@ class VariantConfig(Section):
     """Learning rate. By default, `training.learning_rate` for distillation, and a quarter of it for the other
     stages."""
     representative: int = Field(default=500, ge=1, le=100_000)
-    """Number of rows of the training split that are used to find the ranges of activations for int8 and int16x8."""
+    """Number of rows of the training split that are used to find the ranges of activations for int8 and int16x8, as
+    many of each class as possible."""
     max_metric_drop: float = Field(default=0.005, ge=0)
     """Maximum drop of the metric below the full model's: AUC (binary), accuracy (multiclass) or R² (regression)."""
     max_mean_difference: float | None = Field(default=0.01, ge=0)
@@ -85,7 +128,8 @@ class VariantConfig(Section):
     """Maximum size of the file in kB of 1000 bytes. By default, the size is not limited."""
     max_p99_ms: float | None = Field(default=None, gt=0)
     """Maximum of the 99th percentile of the latency of one row with one thread, in milliseconds, on the machine of the
-    run. By default, the latency is not limited."""
+    run; with `device`, on the device. By default, the latency is not limited."""
+    device: DeviceConfig | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -106,8 +150,16 @@ class VariantConfig(Section):
             raise ValueError(f"kind: {self.kind} needs {required}")
         if isinstance(self.sparsity, float) and not 0 < self.sparsity < 1:
             raise ValueError(f'sparsity: expected a number between 0 and 1, or "2:4", received {self.sparsity:g}')
+        if self.pruning != PruningConfig() and self.sparsity is None:
+            raise ValueError("pruning: expected a sparsity, received none; add it, or remove pruning")
+        if isinstance(self.sparsity, float) and self.pruning.initial > self.sparsity:
+            raise ValueError(
+                f"pruning.initial: expected at most sparsity {self.sparsity:g}, received {self.pruning.initial:g}"
+            )
         if self.trains_rounding and self.quantize != "int8":
             raise ValueError(f"quantize: expected int8 with qat, received {self.quantize}; remove it")
+        if self.io != "float32" and self.quantize != "int8":
+            raise ValueError(f"io: expected quantize int8 with {self.io}, received {self.quantize}; change one of both")
         if self.student and (self.student.run_fn or self.student.has_forest):
             raise ValueError(
                 "student: expected a network, received a run_fn or trees, which cannot be converted; set kind or build"
@@ -140,6 +192,8 @@ class VariantConfig(Section):
             parts.append("qat")
         elif self.kind == "tflite" or self.quantize != "none":
             parts.append(self.quantize)
+        if self.io != "float32":
+            parts += [self.io, "io"]
         return "_".join(parts)
 
 

@@ -5,13 +5,14 @@ It is a separate process because the converter can abort it. The request contain
     model       Folder of the full model, whose float32 file is the reference for latencies.
     signature   Name of the signature to convert.
     folder      Folder with `eval.npz` and `train.npz`, the signature's inputs. The results are written to it.
-    variants    A list of objects with `name`, `quantize`, `representative`, and `model`, the folder of the variant.
+    variants    A list of objects with `name`, `quantize`, `io`, `representative`, and `model`, the folder of the
+                variant.
 
 A file accepts one row at a time, because an operation can be delegated to XNNPACK or an accelerator only if all its
 shapes are known.
 
 For every variant, the process writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last
-`NAME.json`, with `latencies` or `error`. The float32 file of the full model is `reference.tflite`.
+`NAME.json`, with `latencies` and `tensors`, or `error`. The float32 file of the full model is `reference.tflite`.
 """
 
 from __future__ import annotations
@@ -22,16 +23,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from components.base.errors import is_of_machine
 from components.base.files import write_atomically
 from components.compat.tensorflow import import_for_predictions
-
-Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
+from components.edge.device_program import Columns, File, select_row
 
 _THREADS = (1, 2)
 _WARM_UP, _PAIRS = 50, 500
@@ -56,13 +55,14 @@ def main(request: dict[str, Any]) -> None:
         name = variant["name"]
         try:
             if not reference.exists():
-                full = {"quantize": "none", "model": request["model"]}
+                full = {"quantize": "none", "io": "float32", "model": request["model"]}
                 reference.write_bytes(_convert(full, request["signature"], representative))
             content = _convert(variant, request["signature"], representative)
             (folder / f"{name}.tflite").write_bytes(content)
-            np.save(folder / f"{name}.npy", _predict_rows(content, rows))
+            np.save(folder / f"{name}.npy", File(content, max(_THREADS)).predict_rows(rows))
             result: dict[str, Any] = {
-                "latencies": [_measure_latency(content, reference.read_bytes(), rows, threads) for threads in _THREADS]
+                "tensors": File(content, 1).describe_tensors(),
+                "latencies": [_measure_latency(content, reference.read_bytes(), rows, threads) for threads in _THREADS],
             }
         except (MemoryError, OSError):
             # The machine is short of memory or disk space: this is not a property of the variant.
@@ -116,56 +116,10 @@ def _convert(variant: Mapping[str, Any], signature: str, representative: Columns
             if quantize == "int8"
             else ops.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
         ]
+        converter.inference_input_type = converter.inference_output_type = tf.as_dtype(variant["io"])
         count = min(variant["representative"], len(next(iter(representative.values()))))
-        converter.representative_dataset = lambda: (_select_row(representative, row) for row in range(count))
+        converter.representative_dataset = lambda: (select_row(representative, row) for row in range(count))
     return bytes(converter.convert())
-
-
-def _select_row(columns: Columns, row: int) -> Columns:
-    return {name: values[row : row + 1] for name, values in columns.items()}
-
-
-class _File:
-    """A file that is loaded into TensorFlow Lite's interpreter.
-
-    Args:
-      content: Content of the file.
-      threads: Number of threads of the interpreter.
-
-    Attributes:
-      invoke: Computes the prediction of the inputs that were set.
-    """
-
-    def __init__(self, content: bytes, threads: int) -> None:
-        # Imported here because EdgeExporter's executor imports this module.
-        from ai_edge_litert.interpreter import Interpreter
-
-        self._interpreter = Interpreter(model_content=content, num_threads=threads)
-        self._interpreter.allocate_tensors()
-        # Look up inputs by name, because their order differs between files.
-        inputs = self._interpreter.get_signature_runner().get_input_details()
-        self._inputs = {name: details["index"] for name, details in inputs.items()}
-        (output,) = self._interpreter.get_output_details()
-        self._output = output["index"]
-        self.invoke = self._interpreter.invoke
-
-    def set_inputs(self, row: Columns) -> None:
-        """Set the inputs; [1, ...]."""
-        for name, index in self._inputs.items():
-            self._interpreter.set_tensor(index, row[name])
-
-    def predict(self, row: Columns) -> npt.NDArray[Any]:
-        """Return the prediction of a row; [1, ...]."""
-        self.set_inputs(row)
-        self.invoke()
-        prediction: npt.NDArray[Any] = self._interpreter.get_tensor(self._output)
-        return prediction
-
-
-def _predict_rows(content: bytes, rows: Columns) -> npt.NDArray[Any]:
-    """Return the predictions of all rows; [rows, ...]."""
-    file = _File(content, max(_THREADS))
-    return np.concatenate([file.predict(_select_row(rows, row)) for row in range(len(next(iter(rows.values()))))])
 
 
 def _measure_latency(content: bytes, reference: bytes, rows: Columns, threads: int) -> dict[str, Any]:
@@ -174,9 +128,9 @@ def _measure_latency(content: bytes, reference: bytes, rows: Columns, threads: i
     Returns:
       The fields of a `components.edge.verdict.Latency`.
     """
-    variant_and_reference = [_File(file_content, threads) for file_content in (content, reference)]
+    variant_and_reference = [File(file_content, threads) for file_content in (content, reference)]
     for file in variant_and_reference:
-        file.set_inputs(_select_row(rows, 0))
+        file.set_inputs(select_row(rows, 0))
     for _ in range(_WARM_UP):
         for file in variant_and_reference:
             file.invoke()
@@ -191,13 +145,13 @@ def _measure_latency(content: bytes, reference: bytes, rows: Columns, threads: i
     }
 
 
-def _time_pair(files: list[_File], swapped: bool) -> tuple[float, float]:
+def _time_pair(files: list[File], swapped: bool) -> tuple[float, float]:
     """Return the times of two files in milliseconds; if `swapped`, the second file runs first."""
     times = [_time_call(file) for file in (reversed(files) if swapped else files)]
     return (times[1], times[0]) if swapped else (times[0], times[1])
 
 
-def _time_call(file: _File) -> float:
+def _time_call(file: File) -> float:
     start = time.perf_counter_ns()
     file.invoke()
     return (time.perf_counter_ns() - start) / 1e6

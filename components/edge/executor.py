@@ -31,12 +31,13 @@ from components.base.processes import LostProcessError, describe_exit, with_seco
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialize
-from components.edge import file_weights
+from components.edge import accelerators, file_weights
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import summarize_error
+from components.edge.device import run_on_device
 from components.edge.gate import Rows, finite_or_none, judge
 from components.edge.plan import EdgePlan
-from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, VariantResult
+from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, TensorRange, VariantResult
 from components.features import feature_names
 from components.features.compact import PAIR, CompactFeatures
 from components.features.host import export, preprocessing
@@ -49,6 +50,8 @@ _MAX_ROWS = 50_000
 """Maximum number of rows at the beginning of the eval split that are compared. It is reduced if their inputs need more
 than `_MAX_BYTES`."""
 _MAX_BYTES = 256 << 20
+_REPRESENTATIVE_FACTOR = 10
+"""Number of training rows that are read per representative row, so that rare classes are among them."""
 _PREPROCESSING_ROWS = 1000
 """Number of rows on which the exported preprocessing is compared with the transform graph."""
 _TRAINED, _CONVERTED = ".trained.json", ".json"
@@ -139,9 +142,12 @@ def _create_variants(plan: EdgePlan, inputs: Mapping[str, types.Artifact], folde
     (predictions,) = call(signature, columns).values()
     rows = _create_rows(plan, batch, predictions)
     _save(folder / "eval.npz", columns)
-    max_rows = min(max_rows, max(variant.representative for variant in plan.variants))
-    train_batch = _read_head(inputs["transformed_examples"], "train", max_rows, transform)
-    _save(folder / "train.npz", _convert_inputs(plan, train_batch, specs))
+    count = max(variant.representative for variant in plan.variants)
+    read = min(max_rows, count * _REPRESENTATIVE_FACTOR)
+    train_batch = _read_head(inputs["transformed_examples"], "train", read, transform)
+    if plan.features.task != "regression":
+        train_batch = train_batch.take(pa.array(balance(_flatten_column(train_batch, feature_names.LABEL), count)))
+    _save(folder / "train.npz", _convert_inputs(plan, train_batch.slice(0, count), specs))
     models = dict.fromkeys((variant.name for variant in plan.variants), _absolute(model))
     errors: dict[str, str] = {}
     if plan.training:
@@ -332,6 +338,7 @@ def convert(
                     "name": variant.name,
                     "model": models[variant.name],
                     "quantize": variant.quantize,
+                    "io": variant.io,
                     "representative": variant.representative,
                 }
                 for variant in remaining
@@ -372,8 +379,15 @@ def _judge_variant(
         return VariantResult(variant.name, (f"cannot be created: {error}",))
     predictions = np.load(folder / f"{variant.name}.npy").reshape(rows.predictions.shape)
     content = (folder / f"{variant.name}.tflite").read_bytes()
-    latencies = [Latency(**fields) for fields in _read_result(folder, variant)["latencies"]]
-    result = judge(variant, rows, content, predictions, latencies, _measure_student(variant, rows, folder))
+    converted = _read_result(folder, variant)
+    latencies = [Latency(**fields) for fields in converted["latencies"]]
+    device = None
+    if variant.device:
+        with np.load(folder / "eval.npz") as columns:
+            device = run_on_device(variant.device, folder / f"{variant.name}.tflite", dict(columns), predictions)
+    result = judge(variant, rows, content, predictions, latencies, _measure_student(variant, rows, folder), device)
+    tensors = {name: TensorRange(**fields) for name, fields in converted["tensors"].items()}
+    result = replace(result, tensors=tensors, unsupported=accelerators.find_unsupported(content))
     if weights := file_weights.read(content):
         result = replace(result, sparsity=weights.sparsity, distinct=weights.distinct)
     if variant.is_trained:
@@ -427,6 +441,19 @@ def _convert_inputs(plan: EdgePlan, batch: pa.RecordBatch, specs: Mapping[str, A
         name: columns[name].reshape(-1, *spec.shape[1:]).astype(spec.dtype.as_numpy_dtype)
         for name, spec in specs.items()
     }
+
+
+def balance(labels: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
+    """Return the numbers of rows in turns from each class, so that any first of them represent all classes.
+
+    Args:
+      labels: Classes of the rows, [rows].
+      count: Maximum number of rows to return.
+    """
+    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    order = np.argsort(classes, kind="stable")
+    turns = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return order[np.lexsort((classes[order], turns))][:count]
 
 
 def _flatten_column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:

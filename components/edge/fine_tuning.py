@@ -26,8 +26,6 @@ Fit = Callable[[tf_keras.Model, list[tf_keras.callbacks.Callback]], None]
 """Trains a network with further callbacks."""
 
 _OPTIMIZED_LAYERS = (layers.Dense, layers.Conv2D)
-_RAMP = 0.6
-"""Share of the steps in which the sparsity rises. In the remaining steps, the remaining weights adapt."""
 
 
 class NotMadeError(InputError):
@@ -55,7 +53,7 @@ def fine_tune(network: tf_keras.Model, variant: VariantConfig, steps: int, fit: 
             "remove the variant, or choose another model",
         )
     if variant.sparsity:
-        network = _prune(network, variant.sparsity, steps, fit)
+        network = _prune(network, variant, steps, fit)
     if variant.clusters:
         network = _cluster(network, variant.clusters, bool(variant.sparsity), fit)
     if variant.trains_rounding:
@@ -79,21 +77,24 @@ def _list_layers(network: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
         yield from _list_layers(layer) if isinstance(layer, tf_keras.Model) else [layer]
 
 
-def _prune(network: tf_keras.Model, sparsity: float | str, steps: int, fit: Fit) -> tf_keras.Model:
-    """Set the smallest weights to 0, gradually during the training (Zhu & Gupta 2017, To prune, or not to prune)."""
-    end_step = max(1, int(_RAMP * steps))
-    frequency = max(1, end_step // 20)
-    options: dict[str, Any] = (
-        {
-            "pruning_schedule": tfmot.sparsity.keras.ConstantSparsity(0.5, 0, frequency=frequency),
-            "sparsity_m_by_n": (2, 4),
-        }
-        if sparsity == "2:4"
-        else {"pruning_schedule": tfmot.sparsity.keras.PolynomialDecay(0.0, sparsity, 0, end_step, frequency=frequency)}
-    )
-    wrapped = _wrap_layers(network, lambda layer: tfmot.sparsity.keras.prune_low_magnitude(layer, **options))
-    fit(wrapped, [tfmot.sparsity.keras.UpdatePruningStep()])
-    return tfmot.sparsity.keras.strip_pruning(wrapped)
+def _prune(network: tf_keras.Model, variant: VariantConfig, steps: int, fit: Fit) -> tf_keras.Model:
+    """Set the smallest weights to 0 during the training (Zhu & Gupta 2017, To prune, or not to prune)."""
+    schedules, pruning = tfmot.sparsity.keras, variant.pruning
+    begin, end = int(pruning.begin * steps), max(1, int(pruning.end * steps))
+    frequency = max(1, (end - begin) // 20)
+    options: dict[str, Any] = {}
+    if variant.sparsity == "2:4":
+        options["sparsity_m_by_n"] = (2, 4)
+        options["pruning_schedule"] = schedules.ConstantSparsity(0.5, begin, end, frequency)
+    elif pruning.kind == "constant":
+        options["pruning_schedule"] = schedules.ConstantSparsity(variant.sparsity, begin, end, frequency)
+    else:
+        options["pruning_schedule"] = schedules.PolynomialDecay(
+            pruning.initial, variant.sparsity, begin, end, frequency=frequency
+        )
+    wrapped = _wrap_layers(network, lambda layer: schedules.prune_low_magnitude(layer, **options))
+    fit(wrapped, [schedules.UpdatePruningStep()])
+    return schedules.strip_pruning(wrapped)
 
 
 def _cluster(network: tf_keras.Model, clusters: int, keep_zeros: bool, fit: Fit) -> tf_keras.Model:

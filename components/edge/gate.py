@@ -15,7 +15,7 @@ from sklearn import metrics
 from components.base.bounds import FLOAT32_EPSILON, is_at_least, is_at_most
 from components.base.config_section import Task
 from components.edge.config import VariantConfig
-from components.edge.verdict import Latency, Student, VariantResult
+from components.edge.verdict import DeviceResult, Latency, Student, VariantResult
 
 Array: TypeAlias = "npt.NDArray[Any]"
 
@@ -70,6 +70,7 @@ def judge(
     predictions: Array,
     latencies: Sequence[Latency],
     student: Student | None = None,
+    device: DeviceResult | None = None,
 ) -> VariantResult:
     """Check a variant against its bounds.
 
@@ -80,6 +81,7 @@ def judge(
       predictions: Predictions of the variant for these rows.
       latencies: Measured latencies.
       student: Metrics of the student. None if the variant is not distilled.
+      device: Measurements on the device. None without a device.
     """
     if not np.isfinite(predictions).all():
         return VariantResult(
@@ -96,19 +98,22 @@ def judge(
         max_difference=float(differences.max()),
         latencies=tuple(latencies),
         student=student,
+        device=device,
     )
     drop = rows.metric(rows.predictions) - metric
     return replace(measured, why=tuple(_find_failures(variant, measured, rows.metric_name, drop)))
 
 
 def _find_failures(variant: VariantConfig, measured: VariantResult, metric: str, drop: float) -> Iterator[str]:
-    bounds = (
+    bounds: tuple[tuple[str, float | None, float | None], ...] = (
         (f"drop of {metric}", variant.max_metric_drop, drop),
         ("mean difference", variant.max_mean_difference, measured.mean_difference),
         ("greatest difference", variant.max_difference, measured.max_difference),
         ("kilobytes", variant.max_kilobytes, None if measured.bytes is None else measured.bytes / 1000),
-        ("p99 in ms", variant.max_p99_ms, measured.latencies[0].p99_ms if measured.latencies else None),
+        ("p99 in ms", variant.max_p99_ms, _select_p99(measured)),
     )
+    if variant.device and measured.device:
+        bounds += (("difference on the device", variant.device.max_difference, measured.device.max_difference),)
     for name, bound, value in bounds:
         # A metric that cannot be computed, for example the AUC of rows with a single class, is NaN. It is not checked.
         if bound is None or value is None or math.isnan(value):
@@ -120,6 +125,12 @@ def _find_failures(variant: VariantConfig, measured: VariantResult, metric: str,
         gain = mean(measured.student.taught) - mean(measured.student.alone)
         if not math.isnan(gain) and not is_at_least(gain, variant.min_gain, 1.0, epsilon=FLOAT32_EPSILON):
             yield f"gain over the student alone: expected at least {variant.min_gain:g}, received {gain:.4g}"
+
+
+def _select_p99(measured: VariantResult) -> float | None:
+    if measured.device:
+        return measured.device.p99_ms
+    return measured.latencies[0].p99_ms if measured.latencies else None
 
 
 def mean(values: Sequence[float | None]) -> float:

@@ -116,6 +116,12 @@ def _list_notes(metric: str, variant: VariantResult) -> Iterator[str]:
     if student := variant.student:
         taught, alone = _format_mean_and_range(student.taught), _format_mean_and_range(student.alone)
         yield f"{variant.name}: {metric} of {len(student.taught)} seeds in float32: {taught}; trained alone: {alone}"
+    if device := variant.device:
+        latencies = f"p50 {device.p50_ms:.3g} ms, p99 {device.p99_ms:.3g} ms"
+        yield f"{variant.name} on the device: {device.rows} rows, {latencies}, max |Δ| {device.max_difference:.2g}"
+    for accelerator, operations in variant.unsupported.items():
+        if operations:
+            yield f"{variant.name}: the {accelerator} does not support {', '.join(operations)}"
     if variant.left_out:
         yield f"{variant.name}: {len(variant.layers)} layers; as they are: {', '.join(variant.left_out)}"
 

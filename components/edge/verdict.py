@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from pydantic import TypeAdapter
 
@@ -41,6 +41,38 @@ class Student:
 
 
 @dataclass(frozen=True)
+class TensorRange:
+    """The dtype of an input or output of a file, and the numbers that it stands for: scale * (stored - zero_point).
+
+    Attributes:
+      dtype: NumPy's name of the dtype, such as int8.
+      scale: Distance of two neighbouring numbers; 0 if the tensor is not quantized.
+      zero_point: Stored integer that stands for 0.
+    """
+
+    dtype: str
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
+class DeviceResult:
+    """The measurements of a variant on a device.
+
+    Attributes:
+      rows: Number of rows.
+      p50_ms: Median of the latency of a row, in milliseconds.
+      p99_ms: 99th percentile of the latency.
+      max_difference: Maximum difference of a prediction from this machine's.
+    """
+
+    rows: int
+    p50_ms: float
+    p99_ms: float
+    max_difference: float
+
+
+@dataclass(frozen=True)
 class VariantResult:
     """The measurements of a variant, and whether it may be pushed.
 
@@ -58,6 +90,9 @@ class VariantResult:
       layers: Names of the layers that were pruned, clustered or trained with rounding.
       left_out: Names of the other layers with weights.
       student: Metrics of the student. None if the variant is not distilled.
+      tensors: Name of an input or output of the file → its range.
+      unsupported: Accelerator → operations of the file that it does not support.
+      device: Measurements on the user's device. None without a device.
     """
 
     name: str
@@ -73,6 +108,9 @@ class VariantResult:
     layers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     student: Student | None = None
+    tensors: dict[str, TensorRange] = field(default_factory=dict)
+    unsupported: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    device: DeviceResult | None = None
 
     @property
     def passed(self) -> bool:

@@ -9,10 +9,12 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 
 from components.base import child_process
 from components.base.errors import MachineError
@@ -58,6 +60,43 @@ def test_variants_predict_the_same_as_the_model(tmp_path: Path) -> None:
         latencies = json.loads((tmp_path / f"{variant.name}.json").read_text())["latencies"]
         assert [latency["threads"] for latency in latencies] == [1, 2]
         assert all(0 < latency["p50_ms"] <= latency["p99_ms"] for latency in latencies)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("io", ["int8", "uint8"])
+def test_file_of_integers_states_the_numbers_that_they_stand_for(io: Any, tmp_path: Path) -> None:
+    model = save(lambda x: {"y": tf.sigmoid(3 * x)}, tmp_path)
+    variant = VariantConfig(quantize="int8", io=io, representative=40)
+    assert variant.name == f"tflite_int8_{io}_io"
+    assert convert(model, [variant], tmp_path) == {}
+    tensors = json.loads((tmp_path / f"{variant.name}.json").read_text())["tensors"]
+    assert {name: tensor["dtype"] for name, tensor in tensors.items()} == {"x": io, "y": io}
+    # The range of x is -1 to 1 in 256 numbers.
+    assert tensors["x"]["scale"] == pytest.approx(2 / 255, rel=0.02, abs=1e-5)
+    x = np.linspace(-1, 1, 40, dtype=np.float32)
+    expected = 1 / (1 + np.exp(-3 * x))
+    np.testing.assert_allclose(np.load(tmp_path / f"{variant.name}.npy"), expected, atol=0.03)
+    # Run the file as a device does, with integers only.
+    interpreter = Interpreter(str(tmp_path / f"{variant.name}.tflite"))
+    interpreter.allocate_tensors()
+    (source,), (target,) = interpreter.get_input_details(), interpreter.get_output_details()
+    answers = []
+    for value in x:
+        stored = np.round(value / tensors["x"]["scale"]) + tensors["x"]["zero_point"]
+        limits = np.iinfo(io)
+        interpreter.set_tensor(source["index"], np.array([np.clip(stored, limits.min, limits.max)], io))
+        interpreter.invoke()
+        answers.append(int(interpreter.get_tensor(target["index"])[0]))
+    numbers = (np.array(answers) - tensors["y"]["zero_point"]) * tensors["y"]["scale"]
+    np.testing.assert_allclose(numbers, expected, atol=0.03)
+
+
+def test_representative_rows_are_of_all_classes() -> None:
+    labels = np.array([0, 0, 0, 0, 0, 2, 0, 1, 0, 1])
+    rows = executor.balance(labels, 6)
+    # In turns: the first row of each class, then the second; the classes 1 and 2 have two rows and one row.
+    np.testing.assert_array_equal(rows, [0, 7, 5, 1, 9, 2])
+    assert sorted(executor.balance(labels, 100)) == list(range(10))
 
 
 @pytest.fixture

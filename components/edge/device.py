@@ -1,0 +1,67 @@
+"""Run variants on a device of the user, through a command of the user."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from components.base.errors import MachineError
+from components.edge.config import DeviceConfig
+from components.edge.device_program import Columns
+from components.edge.verdict import DeviceResult
+
+_LINES = 5
+
+
+def run_on_device(
+    config: DeviceConfig, file: Path, columns: Columns, expected: npt.NDArray[np.floating]
+) -> DeviceResult:
+    """Run a file on a device; return its latencies, and how far its predictions are from those of this machine.
+
+    Args:
+      config: The command, and its number of rows.
+      file: The file of a variant.
+      columns: Name → inputs of the rows, [rows, ...].
+      expected: Predictions of the file on this machine for the same rows, [rows, ...].
+
+    Raises:
+      MachineError: If the command fails, takes too long, or does not write what is expected.
+    """
+    rows = min(config.rows, len(expected))
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+        np.savez(inputs, **{name: values[:rows] for name, values in columns.items()})
+        paths = {"model": str(file), "inputs": str(inputs), "outputs": str(outputs)}
+        command = [word.format_map(paths) for word in config.command]
+        what = f"edge: the device's command {config.command[0]!r}"
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=60 * config.max_minutes)
+            with np.load(outputs) as result:
+                predictions, milliseconds = result["predictions"], result["milliseconds"]
+        except subprocess.CalledProcessError as error:
+            last = error.stderr.strip().splitlines()[-_LINES:]
+            raise MachineError(
+                f"{what} ended with {error.returncode}", "connect the device, or fix the command", last
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise MachineError(
+                f"{what} took more than {config.max_minutes:g} minutes", "connect the device, or lower device.rows"
+            ) from error
+        except (OSError, KeyError, ValueError) as error:
+            raise MachineError(
+                f"{what}: expected an NPZ file with predictions and milliseconds in {{outputs}}, received {error}",
+                "write this file; components/edge/device_program.py is an example",
+            ) from error
+    if len(predictions) != rows or len(milliseconds) != rows:
+        raise MachineError(
+            f"{what}: expected the predictions and milliseconds of {rows} rows, received {len(predictions)} and "
+            f"{len(milliseconds)}",
+            "write one of both for each row of {inputs}",
+        )
+    difference = np.abs(predictions.reshape(rows, -1) - expected[:rows].reshape(rows, -1)).max()
+    p50, p99 = (float(np.percentile(milliseconds, share)) for share in (50, 99))
+    return DeviceResult(rows, p50, p99, float(difference))
