@@ -6,6 +6,11 @@ differences.
 
 Source: dHash (N. Krawetz, Kind of Like That, hackerfactor.com, 2013) uses the same differences, horizontal and
 vertical. dHash only keeps their signs. Here they remain numbers, because the sign of a small difference is random.
+
+A few billion pairs are compared one by one. Beyond that, an image is compared only with images that share a hash of
+random hyperplanes with it (M. Charikar, Similarity Estimation Techniques from Rounding Algorithms, STOC 2002). Two
+images with a similarity of 0.98 are on the same side of a hyperplane with the probability 1 - acos(0.98) / pi = 0.936,
+so they share one of 20 hashes of 24 bits with the probability 0.99, and more similar images with a higher one.
 """
 
 from __future__ import annotations
@@ -34,6 +39,16 @@ _FAINTEST = 2.0
 colour."""
 _ROWS = 4_096
 """Number of images of both splits that are compared at once, which needs 64 MiB for the similarities."""
+_EXACT_PAIRS = 2_000_000_000
+"""Maximum number of pairs that are compared one by one, in about ten seconds on one core."""
+_TABLES, _BITS = 20, 24
+_SAMPLE = 10_000
+"""Number of images whose median projection is the position of a hyperplane, so that it divides the images in halves."""
+_MOST_IN_BUCKET = 32
+"""Maximum number of images of the training split that an image is compared with per hash. More images that share a hash
+are mostly copies of each other."""
+_PAIRS = 65_536
+"""Number of pairs that are compared at once."""
 _Ints: TypeAlias = npt.NDArray[np.uint8]
 _Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -74,7 +89,7 @@ def read(uri: str, split: str, column: str) -> Images:
 
 
 def find(train: Images, other: Images, column: str, split: str) -> NearDuplicates:
-    """Compare all images of a split with all images of the training split, some thousand at a time.
+    """Find the images of a split that look like an image of the training split.
 
     Args:
       train: Images of the training split.
@@ -82,15 +97,8 @@ def find(train: Images, other: Images, column: str, split: str) -> NearDuplicate
       column: Name of the column of images.
       split: Name of the split.
     """
-    best, at = np.full(len(other.names), -1, np.float32), np.zeros(len(other.names), np.int64)
-    for begin, train_block in _blocks(train.thumbnails):
-        for start, other_block in _blocks(other.thumbnails):
-            similarity = other_block @ train_block.T
-            nearest = similarity.argmax(axis=1)
-            rows = np.arange(len(nearest))
-            better = similarity[rows, nearest] > best[start : start + len(nearest)]
-            best[start + rows[better]] = similarity[rows, nearest][better]
-            at[start + rows[better]] = begin + nearest[better]
+    is_small = len(train.names) * len(other.names) <= _EXACT_PAIRS
+    best, at = (_compare_all if is_small else _compare_hashed)(train.thumbnails, other.thumbnails)
     duplicates = np.flatnonzero(best >= SIMILAR)
     worst = heapq.nsmallest(REPORTED, duplicates.tolist(), key=lambda row: (-round(float(best[row]), 4), row))
     pairs = [
@@ -100,11 +108,79 @@ def find(train: Images, other: Images, column: str, split: str) -> NearDuplicate
     return NearDuplicates(column, split, len(best), len(duplicates), tuple(pairs))
 
 
-def _blocks(thumbnails: _Ints) -> Iterator[tuple[int, _Floats]]:
-    """Yield the starts of blocks, and their differences scaled to norm 1; float32, shape [rows, 2 * 8 * 8]."""
-    for start in range(0, len(thumbnails), _ROWS):
-        differences = _differences(thumbnails[start : start + _ROWS])
-        yield start, differences / np.linalg.norm(differences, axis=1, keepdims=True)
+def _compare_all(train: _Ints, other: _Ints) -> tuple[_Floats, npt.NDArray[np.int64]]:
+    """Compare all images with all images of the training split, some thousand at a time.
+
+    Returns:
+      The similarity of the most similar image of the training split, and its number; shape [images of `other`] each.
+    """
+    best, at = np.full(len(other), -1, np.float32), np.zeros(len(other), np.int64)
+    for begin, train_block in _blocks(train):
+        for start, other_block in _blocks(other):
+            similarity = other_block @ train_block.T
+            nearest = similarity.argmax(axis=1)
+            rows = np.arange(len(nearest))
+            better = similarity[rows, nearest] > best[start : start + len(nearest)]
+            best[start + rows[better]] = similarity[rows, nearest][better]
+            at[start + rows[better]] = begin + nearest[better]
+    return best, at
+
+
+def _compare_hashed(train: _Ints, other: _Ints) -> tuple[_Floats, npt.NDArray[np.int64]]:
+    """Compare images with images of the training split that share a hash; see `_compare_all`."""
+    best, at = np.full(len(other), -1, np.float32), np.zeros(len(other), np.int64)
+    random = np.random.default_rng(0)
+    sample = train[np.sort(random.choice(len(train), min(len(train), _SAMPLE), replace=False))]
+    [(_, sampled)] = _blocks(sample, len(sample))
+    for _ in range(_TABLES):
+        planes = random.normal(size=(sampled.shape[1], _BITS)).astype(np.float32)
+        positions = np.median(sampled @ planes, axis=0)
+        codes = _hash(train, planes, positions)
+        order = np.argsort(codes, kind="stable")
+        hashes = _hash(other, planes, positions)
+        begin = np.asarray(np.searchsorted(codes[order], hashes, "left"))
+        end = np.asarray(np.searchsorted(codes[order], hashes, "right"))
+        counts = np.minimum(end - begin, _MOST_IN_BUCKET)
+        for rows in _divide(counts):
+            repeated = np.repeat(rows, counts[rows])
+            starts = np.cumsum(counts[rows]) - counts[rows]
+            number = np.arange(len(repeated)) - np.repeat(starts, counts[rows])
+            candidates = order[begin[repeated] + number]
+            similarity = np.einsum("ij,ij->i", _normalize(other[repeated]), _normalize(train[candidates]))
+            # The last assignment to a row remains, so the most similar candidate comes last.
+            ascending = np.argsort(similarity, kind="stable")
+            better = ascending[similarity[ascending] > best[repeated[ascending]]]
+            best[repeated[better]] = similarity[better]
+            at[repeated[better]] = candidates[better]
+    return best, at
+
+
+def _divide(counts: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the numbers of rows with candidates, in parts of about `_PAIRS` candidates."""
+    rows = np.flatnonzero(counts)
+    if len(rows):
+        parts = np.cumsum(counts[rows]) // _PAIRS
+        yield from np.split(rows, np.flatnonzero(np.diff(parts)) + 1)
+
+
+def _hash(thumbnails: _Ints, planes: _Floats, positions: _Floats) -> npt.NDArray[np.uint32]:
+    """Return a bit per hyperplane: on which side of it an image is; uint32, shape [images]."""
+    powers = np.left_shift(np.uint32(1), np.arange(planes.shape[1], dtype=np.uint32))
+    parts = [(block @ planes > positions) @ powers for _, block in _blocks(thumbnails)]
+    return np.concatenate([np.empty(0, np.uint32), *parts]).astype(np.uint32)
+
+
+def _blocks(thumbnails: _Ints, rows: int = _ROWS) -> Iterator[tuple[int, _Floats]]:
+    """Yield the starts of blocks, and their normalized differences."""
+    for start in range(0, len(thumbnails), rows):
+        yield start, _normalize(thumbnails[start : start + rows])
+
+
+def _normalize(thumbnails: _Ints) -> _Floats:
+    """Compute the differences of pixels, scaled to norm 1; float32, shape [images, 2 * 8 * 8]."""
+    differences = _differences(thumbnails)
+    scaled: _Floats = differences / np.linalg.norm(differences, axis=1, keepdims=True)
+    return scaled
 
 
 def _differences(thumbnails: _Ints) -> _Floats:

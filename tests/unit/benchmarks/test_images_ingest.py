@@ -37,6 +37,9 @@ def test_facts_compare_the_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(measure, "run", run)
     measured, facts = images.images(tmp_path, COUNT, 1)
-    assert list(measured) == ["folders", "table", "records", "check", "statistics", "similarity"]
+    assert list(measured) == [
+        *("folders", "table", "records", "check", "statistics"),
+        *(f"similarity of {count:,}" for count in images._COMPARED),
+    ]
     assert facts["bytes of an image's facts, on the disk"] == 5
     assert str(facts["CPU-seconds, check alone / folders"]) == "0.250 (0.250 to 0.250)"

@@ -121,3 +121,33 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(image_similarity, "_ROWS", 7)
     assert image_similarity.find(images(train, "t"), images(evaluated, "o"), "image", "eval") == whole
     assert [(pair.name, pair.train) for pair in whole.pairs] == [("o13", "t44"), ("o14", "t2"), ("o15", "t17")]
+
+
+def make_images(thumbnails: np.ndarray, name: str) -> image_similarity.Images:
+    names = pa.array([f"{name}{at}".encode() for at in range(len(thumbnails))])
+    return image_similarity.Images(names, thumbnails)
+
+
+def test_hashes_find_nearly_all_pairs_of_a_complete_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    size = image_similarity.THUMBNAIL
+    train = random.integers(40, 216, (6_000, size, size)).astype(np.uint8)
+    # Copies with more and more noise, of which some are no longer similar enough, and copies of one image.
+    noise = random.normal(size=(800, size, size)) * np.linspace(0, 14, 800)[:, np.newaxis, np.newaxis]
+    copies = np.clip(train[:800] + noise, 0, 255).astype(np.uint8)
+    train[5_000:5_200] = train[7]
+    others = random.integers(40, 216, (2_000, size, size)).astype(np.uint8)
+    evaluated = np.concatenate([copies, others, train[7:8]])
+    similarity, _ = image_similarity._compare_all(train, evaluated)
+    hashed, nearest = image_similarity._compare_hashed(train, evaluated)
+    similar = similarity >= image_similarity.SIMILAR
+    assert 300 < similar.sum() < 800, "the border is among the copies"
+    found = hashed >= image_similarity.SIMILAR
+    assert not (found & ~similar).any()
+    assert found.sum() >= 0.98 * similar.sum()
+    np.testing.assert_allclose(hashed[found], similarity[found], rtol=0, atol=1e-5)
+    assert (nearest[:800][found[:800]] == np.flatnonzero(found[:800])).mean() > 0.99
+    assert found[-1]
+    monkeypatch.setattr(image_similarity, "_EXACT_PAIRS", 0)
+    result = image_similarity.find(make_images(train, "t"), make_images(evaluated, "o"), "image", "eval")
+    assert (result.images, result.found) == (len(evaluated), found.sum())
