@@ -5,12 +5,42 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from components.base.config_section import Section
 
+_KUBERNETES = ("tfjob", "jobset")
+_KINDS = {
+    **dict.fromkeys(("node_selector", "tolerations", "priority_class", "shared_memory", "spread"), _KUBERNETES),
+    **dict.fromkeys(("accelerator", "accelerators", "spot"), ("vertex",)),
+}
+"""Field → the kinds of services that have it."""
+Role = Literal["chief", "worker", "ps", "evaluator"]
 
-class WhereConfig(Section):
+
+class TaskConfig(Section):
+    """The machines of tasks."""
+
+    resources: dict[str, str | int] = Field(default_factory=dict)
+    """tfjob, jobset: requests and limits of each task, such as `{cpu: 4, memory: 16Gi, nvidia.com/gpu: 1}`."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """tfjob, jobset: labels of the nodes, such as `{cloud.google.com/gke-spot: "true"}`."""
+    tolerations: tuple[dict[str, Any], ...] = ()
+    """tfjob, jobset: taints of nodes that the tasks tolerate, in Kubernetes' form."""
+    priority_class: str | None = None
+    """tfjob, jobset: name of a PriorityClass."""
+    shared_memory: str | None = None
+    """tfjob, jobset: size of /dev/shm, such as 8Gi, through which GPUs of a machine exchange gradients. It is a part of
+    the task's memory. Default: what the cluster sets, often 64Mi."""
+    machine: str = "n1-standard-8"
+    """vertex: the machine type of each task."""
+    accelerator: str | None = None
+    """vertex: the type of the accelerators, such as NVIDIA_TESLA_T4."""
+    accelerators: PositiveInt = 1
+    """vertex: number of accelerators of each task, if there is a type."""
+
+
+class WhereConfig(TaskConfig):
     """A service that trains, and the resources of its tasks."""
 
     kind: Literal["tfjob", "jobset", "vertex"]
@@ -18,6 +48,15 @@ class WhereConfig(Section):
     AI."""
     image: str = Field(min_length=1)
     """The container image: this project in its working folder, and its packages in the versions of this run."""
+    roles: dict[Role, TaskConfig] = Field(default_factory=dict)
+    """Role → what differs from the other tasks, such as `ps: {resources: {cpu: 4, memory: 64Gi}}`. A single task, as
+    with `strategy: none`, is a worker."""
+    spread: str | None = None
+    """tfjob, jobset: a label of nodes whose values the tasks are spread over, if possible, such as
+    topology.kubernetes.io/zone."""
+    spot: bool = False
+    """vertex: use spot machines, which may be taken away at any time. On Kubernetes, select their nodes by
+    `node_selector` and `tolerations`."""
     start_minutes: PositiveFloat = 30.0
     """How long the tasks may wait for machines and images; then the job is deleted and the run fails."""
     service_account: str | None = None
@@ -31,14 +70,10 @@ class WhereConfig(Section):
     """tfjob, jobset: mount path → source of a Kubernetes volume, such as
     `/mnt/train: {persistentVolumeClaim: {claimName: train}}`. The run's artifacts must be below a mount path, or in an
     object store."""
-    resources: dict[str, str | int] = Field(default_factory=dict)
-    """tfjob, jobset: requests and limits of each task, such as `{cpu: 4, memory: 16Gi, nvidia.com/gpu: 1}`."""
     project: str | None = None
     """vertex: the Google Cloud project."""
     region: str | None = None
     """vertex: the region, such as europe-west4."""
-    machine: str = "n1-standard-8"
-    """vertex: the machine type of each task."""
     endpoint: str | None = None
     """vertex: address of the API, for a private endpoint. Default: the public endpoint of the region."""
 
@@ -58,7 +93,23 @@ class WhereConfig(Section):
     def _check_kind(self) -> WhereConfig:
         if self.kind == "vertex" and not (self.project and self.region):
             raise ValueError("vertex requires a project and a region")
+        fields = self.model_fields_set.union(*(role.model_fields_set for role in self.roles.values()))
+        for field in sorted(fields & set(_KINDS)):
+            if self.kind not in _KINDS[field]:
+                raise ValueError(
+                    f"{field}: expected kind {' or '.join(_KINDS[field])}, received {self.kind}; remove it"
+                )
         return self
+
+    def task(self, role: str) -> TaskConfig:
+        """Return the machines of a role's tasks: the fields of the role, and the others of this section.
+
+        Args:
+          role: A Role.
+        """
+        own = self.roles.get(role, TaskConfig())  # type: ignore[call-overload]
+        fields = {name: getattr(self, name) for name in TaskConfig.model_fields}
+        return TaskConfig.model_construct(**fields | {name: getattr(own, name) for name in own.model_fields_set})
 
     def mounts(self, folder: str) -> bool:
         """Whether the tasks see a local folder, because it is below a mount path."""

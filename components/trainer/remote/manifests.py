@@ -104,35 +104,58 @@ def tfjob_manifest(job: Job) -> dict[str, Any]:
             "successPolicy": "" if "chief" in counts else "AllWorkers",
             # Stop running tasks, such as a ps, at the end of the job. Pods of finished tasks remain for their logs.
             "runPolicy": {"backoffLimit": job.training.max_restarts, "cleanPodPolicy": "Running"},
-            "tfReplicaSpecs": {_REPLICA[role]: _replicas(count, job) for role, count in counts.items()},
+            "tfReplicaSpecs": {_REPLICA[role]: _replicas(role, count, job) for role, count in counts.items()},
         },
     }
 
 
-def _replicas(count: int, job: Job) -> dict[str, Any]:
+def _replicas(role: str, count: int, job: Job) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
         "image": job.where.image,
         "command": command(job.file),
         "ports": [{"name": "tfjob-port", "containerPort": PORT}],
     }
-    return {"replicas": count, "restartPolicy": "ExitCode", "template": {"spec": _pod(container, job)}}
+    return {"replicas": count, "restartPolicy": "ExitCode", "template": {"spec": _pod(role, container, job)}}
 
 
-def _pod(container: dict[str, Any], job: Job) -> dict[str, Any]:
+def _pod(role: str, container: dict[str, Any], job: Job) -> dict[str, Any]:
     """Return the specification of a task's pod: its container, and the settings of `training.where`."""
-    where = job.where
-    names = {path: f"volume-{number}" for number, path in enumerate(where.volumes)}
+    where, task = job.where, job.where.task(role)
+    volumes = dict(where.volumes)
+    if task.shared_memory:
+        volumes["/dev/shm"] = {"emptyDir": {"medium": "Memory", "sizeLimit": task.shared_memory}}  # noqa: S108 - no file
+    names = {path: f"volume-{number}" for number, path in enumerate(volumes)}
     if names:
         container["volumeMounts"] = [{"name": name, "mountPath": path} for path, name in names.items()]
-    if where.resources:
-        container["resources"] = {"requests": where.resources, "limits": where.resources}
-    return {
-        "containers": [container],
-        **({"volumes": [{"name": names[path], **source} for path, source in where.volumes.items()]} if names else {}),
-        **({"serviceAccountName": where.service_account} if where.service_account else {}),
-        **({"securityContext": {"runAsUser": job.user[0], "runAsGroup": job.user[1]}} if job.user else {}),
+    if task.resources:
+        container["resources"] = {"requests": task.resources, "limits": task.resources}
+    optional: dict[str, Any] = {
+        "volumes": [{"name": names[path], **source} for path, source in volumes.items()],
+        "serviceAccountName": where.service_account,
+        "securityContext": {"runAsUser": job.user[0], "runAsGroup": job.user[1]} if job.user else None,
+        "nodeSelector": task.node_selector,
+        "tolerations": list(task.tolerations),
+        "priorityClassName": task.priority_class,
+        "topologySpreadConstraints": _spread(where.spread, job) if where.spread else None,
     }
+    return {"containers": [container], **{name: value for name, value in optional.items() if value}}
+
+
+_NAME_LABEL = {"tfjob": "training.kubeflow.org/job-name", "jobset": "jobset.sigs.k8s.io/jobset-name"}
+"""Kind → the label with the job's name that its controller adds to the pods."""
+
+
+def _spread(topology: str, job: Job) -> list[dict[str, Any]]:
+    """Return the constraint that spreads the tasks of a job over the values of a label of nodes, if possible."""
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": topology,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {_NAME_LABEL[job.where.kind]: job.name}},
+        }
+    ]
 
 
 _INDEX = "TASK_INDEX"
@@ -196,7 +219,7 @@ def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict
         "parallelism": count,
         "backoffLimit": 0,
         "podFailurePolicy": {"rules": [_permanent_failure_rule()]},
-        "template": {"spec": {"restartPolicy": "Never", **_pod(container, job)}},
+        "template": {"spec": {"restartPolicy": "Never", **_pod(role, container, job)}},
     }
 
 
@@ -246,7 +269,7 @@ def vertex_manifest(job: Job) -> dict[str, Any]:
     counts = tasks(job.training)
     if "chief" not in counts:
         counts = {**counts, "chief": 1, "worker": counts["worker"] - 1}
-    pools = [_pool(counts.get(role, 0), job) for role in _POOLS]
+    pools = [_pool(role, counts.get(role, 0), job) for role in _POOLS]
     while not pools[-1]:
         pools.pop()
     return {
@@ -255,16 +278,22 @@ def vertex_manifest(job: Job) -> dict[str, Any]:
             "workerPoolSpecs": pools,
             **({"serviceAccount": job.where.service_account} if job.where.service_account else {}),
             # Synchronous workers restart only together; with parameter servers one worker can restart alone.
-            "scheduling": {"restartJobOnWorkerRestart": job.training.strategy.kind == "multi_worker"},
+            "scheduling": {
+                "restartJobOnWorkerRestart": job.training.strategy.kind == "multi_worker",
+                **({"strategy": "SPOT"} if job.where.spot else {}),
+            },
         },
     }
 
 
-def _pool(count: int, job: Job) -> dict[str, Any]:
+def _pool(role: str, count: int, job: Job) -> dict[str, Any]:
     if not count:
         return {}
+    # With synchronous workers, the first pool has worker 0.
+    task = job.where.task("worker" if role == "chief" and "chief" not in tasks(job.training) else role)
+    accelerators = {"acceleratorType": task.accelerator, "acceleratorCount": task.accelerators}
     return {
-        "machineSpec": {"machineType": job.where.machine},
+        "machineSpec": {"machineType": task.machine, **(accelerators if task.accelerator else {})},
         "replicaCount": count,
         "containerSpec": {"imageUri": job.where.image, "command": command(job.file)},
     }

@@ -104,6 +104,102 @@ def test_jobset_conforms_to_the_model_of_kubeflow_trainer(shape: tuple[str, ...]
     assert parsed.model_dump(by_alias=True, exclude_unset=True) == manifest
 
 
+PER_ROLE: dict[str, Any] = {
+    "resources": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"},
+    "shared_memory": "8Gi",
+    "node_selector": {"cloud.google.com/gke-spot": "true"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "priority_class": "training",
+    "spread": "topology.kubernetes.io/zone",
+    "volumes": {"/mnt/train": {"persistentVolumeClaim": {"claimName": "train"}}},
+    "roles": {"ps": {"resources": {"cpu": "2", "memory": "64Gi"}, "node_selector": {}, "tolerations": []}},
+}
+
+
+def without_quantities(manifest: Any) -> Any:
+    """Return a manifest without quantities such as 16Gi, for which the model of Kubeflow Trainer expects an object."""
+    if isinstance(manifest, list):
+        return [without_quantities(value) for value in manifest]
+    if not isinstance(manifest, dict):
+        return manifest
+    return {
+        key: without_quantities(value)
+        for key, value in manifest.items()
+        if key not in ("requests", "limits", "sizeLimit")
+    }
+
+
+def pods_per_role(kind: str) -> dict[str, dict[str, Any]]:
+    """Return role → specification of its pods, for the settings PER_ROLE."""
+    from kubeflow.training import ApiClient
+    from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+
+    loaded = config(*SERVERS)
+    where = WhereConfig(kind=kind, image=IMAGE, **PER_ROLE)
+    job = manifests.Job(manifests.create_name(loaded.pipeline.name, "-1"), loaded.training, where, JOB)
+    manifest = manifests.MANIFESTS[kind](job)
+    if kind == "jobset":
+        plain = without_quantities(manifest)
+        parsed = JobsetV1alpha2JobSet.model_validate(plain)
+        assert parsed.model_dump(by_alias=True, exclude_unset=True) == plain
+        jobs = manifest["spec"]["replicatedJobs"]
+        return {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
+    client = ApiClient()
+    deserialized = client.deserialize(SimpleNamespace(data=json.dumps(manifest)), "KubeflowOrgV1TFJob")
+    assert client.sanitize_for_serialization(deserialized) == manifest
+    specs = manifest["spec"]["tfReplicaSpecs"]
+    return {role.lower(): spec["template"]["spec"] for role, spec in specs.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"), [("tfjob", "training.kubeflow.org/job-name"), ("jobset", "jobset.sigs.k8s.io/jobset-name")]
+)
+def test_roles_have_the_machines_of_the_config(kind: str, label: str) -> None:
+    pods = pods_per_role(kind)
+    assert set(pods) == {"chief", "worker", "ps"}
+    for role, pod in pods.items():
+        [container] = pod["containers"]
+        expected = PER_ROLE["roles"]["ps"] if role == "ps" else PER_ROLE
+        assert container["resources"] == {"requests": expected["resources"], "limits": expected["resources"]}
+        assert pod.get("nodeSelector", {}) == expected["node_selector"]
+        assert pod.get("tolerations", []) == expected["tolerations"]
+        assert pod["priorityClassName"] == "training"
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/mnt/train", "/dev/shm"}  # noqa: S108
+        memory = {"medium": "Memory", "sizeLimit": "8Gi"}
+        assert [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume] == [memory]
+        [constraint] = pod["topologySpreadConstraints"]
+        assert constraint["topologyKey"] == "topology.kubernetes.io/zone"
+        assert list(constraint["labelSelector"]["matchLabels"]) == [label]
+
+
+def test_pools_of_vertex_ai_have_the_machines_of_their_roles() -> None:
+    from google.cloud.aiplatform_v1.types import CustomJob
+
+    where = WhereConfig.model_validate(
+        {
+            "kind": "vertex",
+            "image": IMAGE,
+            "project": "p",
+            "region": "europe-west4",
+            "spot": True,
+            "machine": "a2-highgpu-1g",
+            "accelerator": "NVIDIA_TESLA_A100",
+            "roles": {"ps": {"machine": "n1-highmem-16", "accelerator": None}},
+        }
+    )
+    for shape, expected in (
+        (SERVERS, ["a2-highgpu-1g", "a2-highgpu-1g", "n1-highmem-16"]),
+        (WORKERS, ["a2-highgpu-1g", "a2-highgpu-1g"]),
+    ):
+        job = manifests.Job("train", config(*shape).training, where, JOB)
+        spec = json_format.ParseDict(manifests.vertex_manifest(job), CustomJob.pb(CustomJob())).job_spec
+        machines = [pool.machine_spec for pool in spec.worker_pool_specs]
+        assert [machine.machine_type for machine in machines] == expected
+        counts = [machine.accelerator_count for machine in machines]
+        assert counts == [int(machine.startswith("a2")) for machine in expected]
+        assert spec.scheduling.strategy == spec.scheduling.Strategy.Value("SPOT")
+
+
 @pytest.mark.parametrize(
     ("shape", "tfjob_replicas", "vertex_pools"),
     [

@@ -17,6 +17,11 @@ CLAIM = {"persistentVolumeClaim": {"claimName": "train"}}
         ({"kind": "vertex"}, "vertex requires a project and a region"),
         ({"kind": "jobset", "volumes": {"train": CLAIM}}, "expected absolute mount paths, received 'train'"),
         ({"kind": "jobset", "volumes": {"/train": {}}}, "/train: expected one source .* received none"),
+        ({"kind": "jobset", "spot": True}, "spot: expected kind vertex, received jobset; remove it"),
+        (
+            {"kind": "vertex", "project": "p", "region": "r", "roles": {"ps": {"shared_memory": "8Gi"}}},
+            "shared_memory: expected kind tfjob or jobset, received vertex; remove it",
+        ),
     ],
 )
 def test_invalid_section_is_rejected(fields: dict[str, object], message: str) -> None:
@@ -33,3 +38,18 @@ def test_folders_below_a_mount_path_are_visible_to_tasks() -> None:
 def test_remote_job_with_a_tpu_is_rejected() -> None:
     with pytest.raises(ValidationError, match="a job does not support a TPU"):
         TrainingConfig.model_validate({"where": {"kind": "jobset", "image": "i"}, "strategy": {"kind": "tpu"}})
+
+
+def test_role_changes_only_the_fields_that_it_states() -> None:
+    where = WhereConfig.model_validate(
+        {
+            "kind": "jobset",
+            "image": "i",
+            "resources": {"cpu": 4},
+            "priority_class": "high",
+            "roles": {"ps": {"resources": {"memory": "64Gi"}}},
+        }
+    )
+    assert where.task("worker").resources == {"cpu": 4}
+    assert where.task("ps").resources == {"memory": "64Gi"}
+    assert where.task("ps").priority_class == where.task("chief").priority_class == "high"
