@@ -158,7 +158,7 @@ def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, 
         serve(role, folder / role.name)
     training = prepared.plan.training.model_dump() | {"strategy": strategy, "seed": seed}
     plan = TrainingPlan.model_validate({**prepared.plan.model_dump(), "training": training})
-    strategies.prepare(role, plan.training.precision)
+    strategies.prepare(role, plan.training)
     trained = Training(
         plan,
         SimpleNamespace(  # what is read of TFX's FnArgs

@@ -41,7 +41,7 @@ from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline
-from components.trainer.optimizer import adam
+from components.trainer.optimizer import create_optimizer
 from components.trainer.prediction_head import BinaryHead
 from components.trainer.steps import Stop
 from components.trainer.training_loop import Folders, Learner
@@ -97,7 +97,7 @@ class Bench:
         (self.folder / _TASKS / name).write_text(str(os.getpid()))
         if role is not None and role.is_server:
             serve(role, self.folder / name)
-        strategy.prepare(role, self.config.precision)
+        strategy.prepare(role, self.config)
         inputs = Inputs(
             {
                 "item": Ids(self.rows),
@@ -133,7 +133,7 @@ class Bench:
         """Take steps before and during a checkpoint; return the longest times between two calls."""
         with steady.distribution.strategy.scope():
             network = steady.learner.build()
-            optimizer = adam(1e-3)
+            optimizer = create_optimizer(1e-3)
             optimizer.build(network.trainable_variables)
         steps = steady.steps(network, optimizer)
         at_once = steps.steps_per_call

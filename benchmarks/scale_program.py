@@ -29,7 +29,7 @@ from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
-from components.trainer.optimizer import adam
+from components.trainer.optimizer import create_optimizer
 
 _WARM_UP = 5
 
@@ -66,7 +66,7 @@ def _steps(folder: Path, count: int) -> None:
     numbers = [f"number_{number}" for number in range(NUMBERS)]
     inputs = Inputs({name: Ids(rows) for name, rows in ids.items()} | {name: Dense() for name in numbers})
     network = build(ModelConfig(kind="dlrm", embedding=WIDTH, hidden=HIDDEN), inputs, 1)
-    optimizer = adam(1e-3)
+    optimizer = create_optimizer(1e-3)
     optimizer.build(network.trainable_variables)
     loss = tf_keras.losses.BinaryCrossentropy(from_logits=True)
     random = tf.random.Generator.from_seed(0)

@@ -54,7 +54,7 @@ from components.trainer.config import TrainingConfig
 from components.trainer.head_creation import create_head
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
-from components.trainer.optimizer import adam
+from components.trainer.optimizer import create_optimizer
 from components.trainer.prediction_head import BinaryHead
 from components.trainer.steps import Stop
 from components.trainer.training_loop import Folders, Learner, SynchronousSteps, TrainingLoop
@@ -82,7 +82,9 @@ class Steady(TrainingLoop):
         """Run some steps, and return a function that runs a number of further steps."""
         with self.distribution.strategy.scope():
             network = self.learner.build()
-            optimizer = adam(tf_keras.optimizers.schedules.CosineDecay(self.config.learning_rate, self.config.steps))
+            optimizer = create_optimizer(
+                tf_keras.optimizers.schedules.CosineDecay(self.config.learning_rate, self.config.steps)
+            )
             optimizer.build(network.trainable_variables)
         steps = self.steps(network, optimizer)
         at_once = self.config.steps_per_execution
@@ -249,7 +251,7 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
     (folder / _TASKS / name).write_text(json.dumps({"process": os.getpid(), "core": core}))
     if role is not None and role.is_server:
         serve(role, folder / name)
-    strategy.prepare(role, config.precision)
+    strategy.prepare(role, config)
     spec = {name: tf.io.FixedLenFeature([], tf.int64) for name in _ids()}
     spec |= {name: tf.io.FixedLenFeature([], tf.float32) for name in (*_numbers(), feature_names.LABEL)}
     features: dict[str, Dense | Ids] = {name: Ids(IDS) for name in _ids()}

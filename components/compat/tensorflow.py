@@ -58,6 +58,10 @@ def set_environment() -> None:
         os.environ.setdefault(name, value)
 
 
+_SLOTS = ("momentums", "_momentums", "_velocities", "_accumulators", "_linears")
+"""Attributes of tf_keras' optimizers with a list of variables, which may be missing or empty."""
+
+
 def local_copy(variable: tf.Variable) -> tf.Variable:
     """Return this replica's component of a mirrored variable, so that single rows can be gathered.
 
@@ -68,8 +72,8 @@ def local_copy(variable: tf.Variable) -> tf.Variable:
     return variable._get() if hasattr(variable, "_get") else variable
 
 
-def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
-    """Return the first and second moments of a variable in an Adam optimizer.
+def optimizer_slots(optimizer: tf_keras.optimizers.Optimizer, variable: tf.Variable) -> list[tf.Variable]:
+    """Return what an optimizer keeps for a variable, such as Adam's first and second moments.
 
     tf_keras keeps them in private lists, in the order of `_index_dict`. Checked with tf_keras 2.16 and 2.21.
 
@@ -78,10 +82,22 @@ def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tu
       variable: A variable that the optimizer updates.
 
     Returns:
-      The two moments, each with the shape of the variable.
+      Variables with the shape of the variable.
     """
     index = optimizer._index_dict[optimizer._var_key(variable)]
-    return optimizer._momentums[index], optimizer._velocities[index]
+    lists = (getattr(optimizer, name, None) for name in _SLOTS)
+    return [slots[index] for slots in lists if slots]
+
+
+def has_slots(optimizer: tf_keras.optimizers.Optimizer, variable: tf.Variable) -> bool:
+    """Return whether an optimizer was built for a variable."""
+    return optimizer._var_key(variable) in optimizer._index_dict
+
+
+def merge_rows(optimizer: tf_keras.optimizers.Optimizer, gradients: Sequence[Any]) -> list[Any]:
+    """Return gradients in which each row of a table occurs once, as `apply_gradients` does after clipping."""
+    merged: list[Any] = optimizer._deduplicate_sparse_grad(gradients)
+    return merged
 
 
 class ShardedVariable:

@@ -43,7 +43,7 @@ from components.edge.fine_tuning import NotMadeError
 from components.trainer import warm_start
 from components.trainer.export import create_transformed_signature
 from components.trainer.input_columns import InputShard
-from components.trainer.optimizer import adam
+from components.trainer.optimizer import create_optimizer
 from components.trainer.plan import TrainingPlan
 from components.trainer.training import Training
 
@@ -183,7 +183,10 @@ class _VariantTraining:
             teacher = self._request["teachers"][str(self._variant.teacher)]
             rows, loss = distillation.add_teacher(rows, head, teacher, self._plan.features.task, self._variant)
         # Wrap the loss in a lambda, because Keras inspects the names of a function's arguments.
-        network.compile(adam(rate, config.weight_decay), loss=lambda label, logits: loss(label, logits))
+        network.compile(
+            create_optimizer(rate, config.weight_decay),
+            loss=lambda label, logits: loss(label, logits),
+        )
         network.fit(rows, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
         if not all(np.isfinite(weights).all() for weights in network.get_weights()):
             raise NotMadeError(

@@ -12,9 +12,6 @@ from components.models.config import ModelConfig
 _WIDE = ("wide_deep", "dlrm", "linear")
 """The kinds with one weight per ID."""
 _FLOAT = 4
-COPIES = 3
-"""Number of floats that training stores per weight: the weight, and two moments of Adam."""
-
 Entries = Callable[[Feature], int | None]
 """Function from a feature to the number of entries of its vocabulary; None if the number is unknown."""
 
@@ -29,6 +26,7 @@ class TableSize:
       rows: Number of rows.
       width: Number of columns.
       most: Whether `rows` is an upper bound, because the size of the vocabulary is unknown.
+      copies: Number of floats that training stores per weight: the weight, and what the optimizer keeps.
     """
 
     feature: str
@@ -36,6 +34,7 @@ class TableSize:
     rows: int
     width: int
     most: bool
+    copies: int
 
     @property
     def weights(self) -> int:
@@ -44,8 +43,8 @@ class TableSize:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the weights and of the optimizer's moments."""
-        return self.weights * COPIES
+        """Bytes of the weights and of what the optimizer keeps."""
+        return self.weights * self.copies
 
 
 def table_sizes(
@@ -55,6 +54,7 @@ def table_sizes(
     most: bool = True,
     outputs: int = 1,
     networks: int = 1,
+    copies: int = 3,
 ) -> list[TableSize]:
     """Compute the sizes of a model's tables; empty if user code builds the model.
 
@@ -65,6 +65,7 @@ def table_sizes(
       most: Whether a vocabulary of unknown size counts with its maximum size. Otherwise it counts as empty.
       outputs: Number of logits of the model.
       networks: Number of networks that are trained, one per fold.
+      copies: See `TableSize`.
 
     Returns:
       The tables of the features, in the order of the config. The rows of all networks are added.
@@ -88,7 +89,9 @@ def table_sizes(
         if model.kind in _WIDE:
             tables.append(("weights", outputs))
         for kind, width in tables:
-            sizes.append(TableSize(feature.name, kind, divided * networks, width, is_most))
+            sizes.append(TableSize(feature.name, kind, divided * networks, width, is_most, copies))
             if quotients:
-                sizes.append(TableSize(feature.name, f"quotients of {kind}", quotients * networks, width, is_most))
+                sizes.append(
+                    TableSize(feature.name, f"quotients of {kind}", quotients * networks, width, is_most, copies)
+                )
     return sizes

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from components.base.config_section import Section
+from components.trainer.optimizer_config import OptimizerConfig, ScheduleConfig
 from components.trainer.remote.config import WhereConfig
 
 BatchSize = Annotated[int, Field(gt=0, le=2**31 - 1)]
@@ -43,6 +44,9 @@ class StrategyConfig(Section):
     """mesh: number of parts of a batch; a copy of the network computes each part."""
     model: PositiveInt = 1
     """mesh: number of devices per copy, which divide the columns of dense layers and of tables of IDs."""
+    shard_optimizer: bool = False
+    """mesh: each of the `data` copies keeps the optimizer's moments of some weights only, updates these, and gets the
+    others from the other copies (ZeRO stage 1)."""
 
     @property
     def is_cluster(self) -> bool:
@@ -72,6 +76,15 @@ class StrategyConfig(Section):
         return self
 
 
+class ThreadsConfig(Section):
+    """Maximum numbers of threads of TensorFlow in each process that trains. By default, TensorFlow chooses them."""
+
+    intra: PositiveInt | None = None
+    """Number of threads of one operation, such as the multiplication of two matrices."""
+    inter: PositiveInt | None = None
+    """Number of operations at the same time. A task of a cluster has at least as many as its servers need."""
+
+
 class CheckpointConfig(Section):
     """How often checkpoints are written, and how many are retained."""
 
@@ -89,7 +102,12 @@ class TensorBoardConfig(Section):
     """The files for TensorBoard in addition to the curves, which are always written."""
 
     histograms: bool = False
-    """Histograms of all weights at every checkpoint."""
+    """Histograms at every checkpoint, of all weights, and of the optimizer's first moments, which are means of the
+    recent gradients."""
+    graph: bool = False
+    """The graph of the network."""
+    projector: bool = False
+    """The embeddings of the trained network, labeled with the values of their columns."""
     profile: tuple[PositiveInt, ...] = Field(default=(), max_length=2)
     """[first step, last step] of a window to profile. If empty, nothing is profiled."""
 
@@ -130,7 +148,9 @@ class TrainingConfig(Section):
     batch_size: BatchSize = 256
     """Number of examples in an optimizer step, over all replicas. Under parameter_server, in a step of one worker."""
     learning_rate: float = Field(default=1e-3, gt=0)
-    """The initial value of a cosine schedule that ends near 0."""
+    """The factor of an update, which `schedule` changes; by default, the initial value of a cosine that ends near 0."""
+    schedule: ScheduleConfig = Field(default_factory=ScheduleConfig)
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     table_learning_rate: PositiveFloat | None = None
     """The constant learning rate of Adagrad (Duchi et al. 2011) for tables of IDs. If it is not set, they are trained
     with Adam, like all other weights. Recommended for large vocabularies: 0.05, and few passes over the rows."""
@@ -148,6 +168,10 @@ class TrainingConfig(Section):
     job's model. By default, the Trainer's machine trains."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """The dtype of the network's computations; variables, logits and the exported model are always float32."""
+    jit_compile: bool = False
+    """Compile the computation of gradients with XLA, which makes many small operations faster, and the first step much
+    slower."""
+    threads: ThreadsConfig = Field(default_factory=ThreadsConfig)
     steps_per_execution: PositiveInt = 10
     """Number of steps in one call of TensorFlow. A higher number makes steps faster, but delays the reaction to
     SIGTERM."""
@@ -202,6 +226,25 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainingConfig:
         strategy = self.strategy
+        if self.schedule.warm_up_steps >= self.steps:
+            raise ValueError(
+                f"schedule.warm_up_steps: expected fewer than the {self.steps} steps, "
+                f"received {self.schedule.warm_up_steps}"
+            )
+        if self.jit_compile and strategy.kind in ("parameter_server", "mesh"):
+            raise ValueError(
+                f"jit_compile: expected strategy none, mirrored, multi_worker or tpu, received {strategy.kind}, which "
+                "reads variables of several devices"
+            )
+        if self.jit_compile and self.optimizer.accumulate > 1:
+            raise ValueError("jit_compile: expected optimizer.accumulate 1, whose loop XLA cannot compile; remove one")
+        kind = self.optimizer.kind
+        if self.table_learning_rate is not None and kind not in ("adam", "adamw"):
+            raise ValueError(f"table_learning_rate: expected optimizer adam or adamw, received {kind}; remove it")
+        if kind == "adamw" and not self.weight_decay:
+            raise ValueError("optimizer adamw: expected a weight_decay above 0, as 0.01; received 0")
+        if kind == "ftrl" and self.warm_start:
+            raise ValueError("optimizer ftrl: expected warm_start false, because it forgets initial weights")
         if self.new_ids != "mean" and not self.warm_start:
             raise ValueError(f"new_ids has an effect with warm_start, received {self.new_ids}; remove it")
         if self.where is not None and strategy.kind == "tpu":
@@ -215,6 +258,11 @@ class TrainingConfig(Section):
             raise ValueError(
                 f"batch_size is divided into strategy.data parts; expected a multiple of {strategy.data}, "
                 f"received {self.batch_size}"
+            )
+        if strategy.shard_optimizer and (strategy.kind != "mesh" or self.optimizer.clip_norm is not None):
+            raise ValueError(
+                "strategy.shard_optimizer: expected kind mesh, and an optimizer without clip_norm, which needs all "
+                f"gradients; received {strategy.kind} and clip_norm {self.optimizer.clip_norm}"
             )
         if strategy.kind == "mesh" and self.precision != "float32":
             raise ValueError(f"precision: expected float32, which a mesh computes in, received {self.precision}")

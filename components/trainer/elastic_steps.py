@@ -12,6 +12,7 @@ import tensorflow as tf
 from components.trainer.cluster.membership import ElasticWorkers
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.input_pipeline import InputPipeline
+from components.trainer.input_wait import measure_wait
 from components.trainer.steps import ReplicaStep, Stop, divide_into_closures
 
 _POLL_SECONDS = 1.0
@@ -49,7 +50,7 @@ class ElasticSteps:
         self.steps_per_call = len(workers.used) * steps_per_closure
         self._next_batch = int(iterations.numpy())
         self._steps_by_worker: Counter[int] = Counter()
-        self._loss = 0.0
+        self._loss = self.input_wait = 0.0
         strategy, batches = workers.group.strategy, input_pipeline.assign()
         self._examples = iter(
             workers.group.coordinator.create_per_worker_dataset(
@@ -57,16 +58,17 @@ class ElasticSteps:
             )
         )
 
-        def execute(examples: Any, first: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def execute(examples: Any, first: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             data = next(examples)
 
-            def body(done: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                loss = strategy.run(step, args=(batches.batch(data, first + done),))
-                return done + 1, total + strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
+            def body(done: tf.Tensor, total: tf.Tensor, waited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+                batch, seconds = measure_wait(lambda: batches.batch(data, first + done))
+                loss = strategy.run(step, args=(batch,))
+                return done + 1, total + strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None), waited + seconds
 
-            start = [tf.constant(0, tf.int64), 0.0]
-            _, total = tf.while_loop(lambda done, _: done < count, body, start, parallel_iterations=1)
-            return total, tf.strings.to_number(tf.io.read_file(WORKER_FILE), tf.int64)
+            start = [tf.constant(0, tf.int64), 0.0, 0.0]
+            _, total, waited = tf.while_loop(lambda done, *_: done < count, body, start, parallel_iterations=1)
+            return total, waited, tf.strings.to_number(tf.io.read_file(WORKER_FILE), tf.int64)
 
         self._execute = tf.function(execute, autograph=False)
 
@@ -92,8 +94,9 @@ class ElasticSteps:
                 return self._loss, local_stop()
         total = 0.0
         for steps, result in zip(counts, results, strict=True):
-            loss, worker = result.fetch()
+            loss, waited, worker = result.fetch()
             total += float(loss)
+            self.input_wait += float(waited) / len(workers.used)
             self._steps_by_worker[int(worker)] += steps
         shares = ", ".join(f"worker-{number} {steps}" for number, steps in sorted(self._steps_by_worker.items()))
         logging.info("steps by worker: %s", shares)

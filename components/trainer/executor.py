@@ -22,7 +22,8 @@ from components.base.errors import InputError, MachineError
 from components.base.files import is_remote
 from components.compat import tfx as compat
 from components.compat.tfx.trainer import TrainerExecutor
-from components.trainer import table_memory
+from components.results.input_wait import SECONDS, WAITED
+from components.trainer import input_wait, table_memory
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.hyperparameters import with_best_values
@@ -35,7 +36,8 @@ STATISTICS = "statistics"
 _LOGS = "logs"
 _CHECKPOINTS = "checkpoints"
 _CHECKPOINT_FIELDS = (
-    *("steps", "batch_size", "learning_rate", "table_learning_rate", "weight_decay", "class_weights", "precision"),
+    *("steps", "batch_size", "learning_rate", "schedule", "optimizer", "table_learning_rate", "weight_decay"),
+    *("class_weights", "precision"),
     *("seed", "warm_start", "new_ids", "early_stopping", "validation"),
 )
 """The fields of the training section that a checkpoint depends on. A resumed run may use another cluster."""
@@ -74,10 +76,11 @@ class Executor(TrainerExecutor):
             return
         if not plan.model.run_fn:
             table_memory.check(plan, artifact_utils.get_single_uri(input_dict["transform_graph"]))
+        model_run = artifact_utils.get_single_instance(output_dict["model_run"])
         if config.where is not None:
             self._train_remotely(plan, config.where, input_dict, output_dict, exec_properties)
+            _record_input_wait(model_run)
             return
-        model_run = artifact_utils.get_single_instance(output_dict["model_run"])
         durable = self._find_durable_folder(output_dict)
         # The tasks' logs are local files even if the checkpoints are remote.
         local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
@@ -99,6 +102,7 @@ class Executor(TrainerExecutor):
             raise MachineError(
                 "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
             ) from error
+        _record_input_wait(model_run)
         checkpoints = f"{durable}/{_CHECKPOINTS}/{_compute_digest(plan, exec_properties)}"
         for name, folder in {_LOGS: f"{local}/{_LOGS}", _CHECKPOINTS: checkpoints}.items():
             if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
@@ -181,6 +185,14 @@ class Executor(TrainerExecutor):
     def _find_durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
         """Return a folder that remains after a failed attempt: TFX's, or without TFX's launcher the ModelRun's."""
         return str(compat.stateful_working_dir(self) or artifact_utils.get_single_uri(output_dict["model_run"]))
+
+
+def _record_input_wait(model_run: Any) -> None:
+    """Record how long the training took and waited for input, if a training loop measured it."""
+    wait = input_wait.read(model_run.uri)
+    if wait is not None and wait.seconds:
+        model_run.set_int_custom_property(SECONDS, round(wait.seconds))
+        model_run.set_int_custom_property(WAITED, round(100 * wait.waited / wait.seconds))
 
 
 def _list_statistics(statistics: list[Any] | None) -> dict[str, str]:

@@ -5,6 +5,10 @@ are divided among the devices, see column_sharding. The gradients of a shard are
 same shard, so a device stores gradients and moments only for its variables. Every device receives the gradients of all
 other devices and adds them in the same order, so the copies stay equal.
 
+With `shard_optimizer`, only one row of the mesh has the moments of a variable: it adds up the gradients, updates the
+variable, and the other rows copy it (stage 1 of Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training
+Trillion Parameter Models).
+
 TensorFlow's DTensor would do the same, but in 2.16 and 2.21 it lacks a layout for ResourceScatterAdd, which updates the
 rows of a table, and for FusedBatchNormV3, which layer normalization uses.
 """
@@ -15,22 +19,21 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 import tf_keras
 
 from components.base.errors import InputError
-from components.compat.tensorflow import adam_slots
+from components.compat.tensorflow import has_slots, optimizer_slots
 from components.models import column_sharding
 from components.trainer.config import StrategyConfig
+from components.trainer.gradients import Gradient, LossAndGradients
 from components.trainer.input_pipeline import Batch
 
-Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
-LossAndGradients: TypeAlias = Callable[[Batch], tuple[tf.Tensor, list[Gradient]]]
-"""A batch → a part of the mean loss, and the gradient of each trainable variable, None if the loss ignores it."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Replica(NamedTuple):
 
     Attributes:
       network: Network with its variables on these devices.
-      optimizer: Optimizer of the network, built.
+      optimizer: Optimizer of the network, not yet built.
       loss_and_gradients: Computes loss and gradients of the copy's part of a batch.
     """
 
@@ -106,6 +109,7 @@ class MeshCopies:
       create_replica: Creates a copy; called in the scope of its devices.
       network: The network on the host, with the initial weights.
       optimizer: The network's optimizer, built, with the initial `iterations` and moments.
+      shards_optimizer: Whether each row has the moments of some variables only.
     """
 
     def __init__(
@@ -114,17 +118,26 @@ class MeshCopies:
         create_replica: Callable[[], Replica],
         network: tf_keras.Model,
         optimizer: tf_keras.optimizers.Optimizer,
+        shards_optimizer: bool = False,
     ) -> None:
         self._mesh = mesh
         self._optimizer = optimizer
         self._replicas: list[Replica] = []
-        for devices in mesh.devices:
+        # The row that updates each trainable variable of a copy; None if every row updates all of them.
+        self._rows: list[int] | None = None
+        for row, devices in enumerate(mesh.devices):
             with column_sharding.on_devices(devices):
-                self._replicas.append(create_replica())
-        self._variables = [list(_match_variables(network, optimizer, replica)) for replica in self._replicas]
+                replica = create_replica()
+                if shards_optimizer:
+                    self._rows = _divide_variables(network, replica.network, mesh.data)
+                replica.optimizer.build(self._select(row, replica.network.trainable_variables))
+                self._replicas.append(replica)
+        pairs = [list(_match_variables(network, optimizer, replica)) for replica in self._replicas]
+        # Every row has all weights, and with shards_optimizer only one row has the moments of a variable.
+        self._variables = {id(whole): (whole, parts) for whole, parts in itertools.chain(*reversed(pairs))}
         for replica in self._replicas:
             replica.optimizer.iterations.assign(optimizer.iterations)
-        for whole, parts in itertools.chain(*self._variables):
+        for whole, parts in itertools.chain(*pairs):
             with tf.device("CPU:0"):
                 values = tf.split(whole, len(parts), axis=-1) if len(parts) > 1 else [whole]
             for part, value in zip(parts, values, strict=True):
@@ -153,12 +166,31 @@ class MeshCopies:
                 loss, part_gradients = replica.loss_and_gradients(part)
             losses.append(loss)
             gradients.append(part_gradients)
-        for devices, replica in rows:
-            variables = replica.network.trainable_variables
-            sums = [_sum(parts, variable.device) for *parts, variable in zip(*gradients, variables, strict=True)]
+        for row, (devices, replica) in enumerate(rows):
+            variables = self._select(row, replica.network.trainable_variables)
+            parts = self._select(row, zip(*gradients, strict=True))
+            sums = [_sum(terms, variable.device) for terms, variable in zip(parts, variables, strict=True)]
             with tf.device(devices[0]):
                 replica.optimizer.apply_gradients(zip(sums, variables, strict=True))
+        self._copy_updates()
         return tf.add_n(losses)
+
+    def _select(self, row: int, of_variables: Iterable[T]) -> list[T]:
+        """Return the items of the trainable variables that a row updates."""
+        if self._rows is None:
+            return list(of_variables)
+        return [item for item, updated_by in zip(of_variables, self._rows, strict=True) if updated_by == row]
+
+    def _copy_updates(self) -> None:
+        """Copy each variable from the row that updates it to the others."""
+        if self._rows is None:
+            return
+        copies = zip(*(replica.network.trainable_variables for replica in self._replicas), strict=True)
+        for row, variables in zip(self._rows, copies, strict=True):
+            for variable in variables:
+                if variable is not variables[row]:
+                    with tf.device(variable.device):
+                        variable.assign(variables[row])
 
     def collect_progress(self) -> None:
         """Copy the number of steps and the learning rate to the optimizer on the host."""
@@ -168,7 +200,7 @@ class MeshCopies:
 
     def collect(self) -> None:
         """Copy weights and moments to the network and the optimizer on the host."""
-        for whole, parts in self._variables[0]:
+        for whole, parts in self._variables.values():
             # A GPU may lack the memory for the complete variable.
             with tf.device("CPU:0"):
                 value = tf.concat(parts, axis=-1) if len(parts) > 1 else parts[0]
@@ -180,8 +212,9 @@ class MeshCopies:
         for replica in self._replicas:
             for variable in replica.network.variables:
                 weights[variable.device] += _count_bytes(variable)
-            for variable in replica.network.trainable_variables:
-                for slot in adam_slots(replica.optimizer, variable):
+        for row, replica in enumerate(self._replicas):
+            for variable in self._select(row, replica.network.trainable_variables):
+                for slot in optimizer_slots(replica.optimizer, variable):
                     moments[slot.device] += _count_bytes(slot)
         return {_shorten(device): (weights[device], moments[device]) for device in sorted(weights)}
 
@@ -197,9 +230,27 @@ def _match_variables(
         while sum(_count_bytes(part) for part in parts) < _count_bytes(whole):
             parts.append(next(remaining))
         yield whole, parts
-        if id(whole) in trained:
-            slots = zip(*(adam_slots(replica.optimizer, part) for part in parts), strict=True)
-            yield from zip(adam_slots(optimizer, whole), slots, strict=True)
+        if id(whole) in trained and has_slots(replica.optimizer, parts[0]):
+            slots = zip(*(optimizer_slots(replica.optimizer, part) for part in parts), strict=True)
+            yield from zip(optimizer_slots(optimizer, whole), slots, strict=True)
+
+
+def _divide_variables(network: tf_keras.Model, copy: tf_keras.Model, rows: int) -> list[int]:
+    """Return the row that updates each trainable variable of a copy, so that rows update about as many bytes.
+
+    All parts of a variable of the network belong to the same row.
+    """
+    totals = [0] * rows
+    remaining = iter(copy.trainable_variables)
+    updated_by: list[int] = []
+    for whole in network.trainable_variables:
+        row = totals.index(min(totals))
+        size = _count_bytes(whole)
+        totals[row] += size
+        while size > 0:
+            size -= _count_bytes(next(remaining))
+            updated_by.append(row)
+    return updated_by
 
 
 def _divide_batch(batch: Batch, count: int) -> list[Batch]:

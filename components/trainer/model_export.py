@@ -12,7 +12,7 @@ from components.base.errors import MachineError
 from components.data import skew_sample
 from components.features.plan import FeaturePlan
 from components.results.request_schema import RequestSchema
-from components.trainer import item_index, item_to_item, request_columns, warm_start
+from components.trainer import item_index, item_to_item, projector, request_columns, warm_start
 from components.trainer.export import export
 from components.trainer.plan import TrainingPlan
 from components.trainer.training import Outputs, Training
@@ -39,6 +39,8 @@ def export_model(plan: TrainingPlan, fn_args: FnArgs, training: Training) -> Non
             "run Transform again with --no-cache",
         )
     network = training.restore_network()
+    if plan.training.tensorboard.projector:
+        projector.write(network, plan.features, training.transform, f"{fn_args.model_run_dir}/train")
     index = None
     outputs: Outputs = training.head.outputs_by_name
     if plan.features.task == "retrieval":

@@ -1,11 +1,14 @@
-"""Adam and Adagrad with sparse updates: a step updates only the rows of a table that its batch contains."""
+"""The optimizers; Adam with sparse updates: a step updates only the rows of a table that its batch contains."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
-from components.compat.tensorflow import adam_slots, local_copy
+from components.compat.tensorflow import local_copy, merge_rows, optimizer_slots
+from components.trainer.optimizer_config import OptimizerConfig
 
 _NO_KERNEL = r"^(?!.*/kernel)"
 """Matches the variables without weight decay: biases, scales, and tables of IDs, because a step updates few rows."""
@@ -14,14 +17,15 @@ _INITIAL_ACCUMULATOR = 0.1
 """The initial value of Adagrad's accumulators, as in TensorFlow; about ten examples add as much."""
 
 
-def adam(
+def create_optimizer(
     learning_rate: float | tf_keras.optimizers.schedules.LearningRateSchedule,
     weight_decay: float = 0.0,
     table_learning_rate: float | None = None,
     batch_size: int = 1,
     placed: bool = False,
-) -> LazyAdam:
-    """Create Adam (Kingma & Ba 2015, Adam: A Method for Stochastic Optimization), lazy where a gradient is sparse.
+    config: OptimizerConfig | None = None,
+) -> tf_keras.optimizers.Optimizer:
+    """Create an optimizer for any strategy; create and build it in the strategy's scope.
 
     Args:
       learning_rate: A constant, or a schedule.
@@ -29,13 +33,26 @@ def adam(
       table_learning_rate: Learning rate of Adagrad, which then replaces Adam for sparse gradients.
       batch_size: Number of examples in the mean loss; Adagrad uses the gradient of their sum.
       placed: Whether to update each variable on the variable's device, without a strategy of tf.distribute.
-
-    Returns:
-      An optimizer for any strategy; create and build it in the strategy's scope.
+      config: Kind and options; by default, Adam.
     """
+    config = config or OptimizerConfig()
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "sgd": (tf_keras.optimizers.SGD, {"momentum": config.momentum, "nesterov": config.nesterov}),
+        "adagrad": (tf_keras.optimizers.Adagrad, {}),
+        "ftrl": (
+            tf_keras.optimizers.Ftrl,
+            {"l1_regularization_strength": config.l1, "l2_regularization_strength": config.l2},
+        ),
+        "lion": (tf_keras.optimizers.Lion, {}),
+    }
+    kind, options = kinds.get(config.kind, (LazyAdam, {}))
+    if config.clip_norm is not None or config.clip_value is not None:
+        kind = type(kind.__name__, (_MergedRows, kind), {})
+        options |= {"global_clipnorm": config.clip_norm, "clipvalue": config.clip_value}
+    if placed:
+        kind = type(kind.__name__, (_Placed, kind), {})
     # XLA would compile again for every new number of ids in a batch.
-    kind = PlacedAdam if placed else LazyAdam
-    optimizer = kind(learning_rate, weight_decay=weight_decay or None, jit_compile=False)
+    optimizer = kind(learning_rate, weight_decay=weight_decay or None, jit_compile=False, **options)
     if table_learning_rate:
         optimizer.adagrad = (table_learning_rate, batch_size)
     optimizer.exclude_from_weight_decay(var_names=[_NO_KERNEL])
@@ -43,12 +60,12 @@ def adam(
 
 
 class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
-    """Adam that reads and writes only the rows of a tf.IndexedSlices gradient, like TensorFlow Addons' LazyAdam.
+    """Adam (Kingma & Ba 2015) that reads and writes only the rows of a tf.IndexedSlices gradient.
 
-    The Adam of tf_keras decays both moments of every row in every step, and updates every row: for a table of a million
-    ids and a batch of a thousand, a thousand times the work. Here a row without a gradient keeps its value and its
-    moments. The bias correction depends on the optimizer's steps, not on the number of a row's updates. Dense gradients
-    are handled by tf_keras.
+    It resembles TensorFlow Addons' LazyAdam. The Adam of tf_keras decays both moments of every row in every step, and
+    updates every row: for a table of a million ids and a batch of a thousand, a thousand times the work. Here a row
+    without a gradient keeps its value and its moments. The bias correction depends on the optimizer's steps, not on the
+    number of a row's updates. Dense gradients are handled by tf_keras.
 
     Attributes:
       adagrad: Learning rate of Adagrad for sparse gradients, and number of examples in the mean loss; None for Adam.
@@ -67,7 +84,7 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
             super().update_step(gradient, variable)
             return
         dtype, rows = variable.dtype, gradient.indices
-        m, v = (local_copy(slot) for slot in adam_slots(self, variable))
+        m, v = (local_copy(slot) for slot in optimizer_slots(self, variable))
         if self.adagrad:
             self._adagrad(gradient, variable, v, *self.adagrad)
             return
@@ -104,8 +121,16 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
         variable.scatter_sub(tf.IndexedSlices(rate * summed / tf.sqrt(new + _INITIAL_ACCUMULATOR), gradient.indices))
 
 
-class PlacedAdam(LazyAdam):
-    """LazyAdam that updates each variable on the device that has it; a strategy of tf.distribute does so by itself."""
+class _MergedRows(tf_keras.optimizers.Optimizer):  # type: ignore[misc]
+    """An optimizer that merges the gradients of the same row of a table before it clips them."""
+
+    def _clip_gradients(self, gradients: list[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor | tf.IndexedSlices]:
+        clipped: list[tf.Tensor | tf.IndexedSlices] = super()._clip_gradients(merge_rows(self, gradients))
+        return clipped
+
+
+class _Placed(tf_keras.optimizers.Optimizer):  # type: ignore[misc]
+    """An optimizer that updates each variable on its device; a strategy of tf.distribute does so by itself."""
 
     def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
         """Update one variable; see LazyAdam."""

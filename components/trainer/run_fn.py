@@ -53,7 +53,7 @@ def run_fn(fn_args: FnArgs) -> None:
 
 def _train(plan: TrainingPlan, fn_args: FnArgs, role: Role | None) -> None:
     """Train the configured model, as the role of this process requires."""
-    strategy.prepare(role, plan.training.precision)
+    strategy.prepare(role, plan.training)
     if role is not None and role.is_evaluator:
         Training(plan, fn_args).network.evaluate_checkpoints()
         return

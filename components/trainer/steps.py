@@ -30,10 +30,12 @@ class Steps(Protocol):
     Attributes:
       steps_per_call: Minimum number of steps for an efficient call.
       together: Whether other processes take the same steps, so that no process can stop alone.
+      input_wait: Seconds that a replica has waited for batches so far; the mean of the replicas.
     """
 
     steps_per_call: int
     together: bool
+    input_wait: float
 
     def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """Run steps, and count them in the loop's optimizer.

@@ -73,16 +73,21 @@ class Distribution:
         return self.role.workers if self.role else 1
 
 
-def prepare(role: Role | None, precision: str) -> None:
+def prepare(role: Role | None, config: TrainingConfig) -> None:
     """Set threads, precision and the code that AutoGraph leaves alone; call it before the first op of this process.
 
     Args:
       role: Role of this process; None if it trains alone.
-      precision: A tf_keras policy: float32, mixed_bfloat16 or mixed_float16.
+      config: Threads and precision.
     """
+    threads = config.threads
+    if threads.intra is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(threads.intra)
     if role is not None:
-        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads())
-    tf_keras.mixed_precision.set_global_policy(precision)
+        tf.config.threading.set_inter_op_parallelism_threads(max(threads.inter or 0, inter_op_threads()))
+    elif threads.inter is not None:
+        tf.config.threading.set_inter_op_parallelism_threads(threads.inter)
+    tf_keras.mixed_precision.set_global_policy(config.precision)
     leave_unconverted("components", "tf_keras")
 
 

@@ -15,7 +15,7 @@ from components.base.errors import InputError
 from components.base.memory import memory
 from components.features import feature_names, graph_files
 from components.features.config import Feature
-from components.models.table_sizes import COPIES, TableSize, table_sizes
+from components.models.table_sizes import TableSize, table_sizes
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.plan import TrainingPlan
 
@@ -54,15 +54,20 @@ def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -
       holds all weights once, when it exports the model. Every worker of multi_worker holds all tables. A mesh divides
       their columns among its devices; its process also holds all tables on the host, for checkpoints.
     """
-    total = sum(table.bytes for table in tables)
+    total, weights = sum(table.bytes for table in tables), sum(table.weights for table in tables)
     if strategy.kind == "multi_worker":
         return [TaskMemory("worker", strategy.workers, total)]
     if strategy.kind == "mesh":
-        device_bytes = sum(table.bytes // (1 if table.width % strategy.model else strategy.model) for table in tables)
+        rows = strategy.data if strategy.shard_optimizer else 1
+        device_bytes = sum(
+            (table.weights + (table.bytes - table.weights) // rows)
+            // (1 if table.width % strategy.model else strategy.model)
+            for table in tables
+        )
         return [TaskMemory("process", 1, total), TaskMemory("device", strategy.data * strategy.model, device_bytes)]
     if strategy.kind != "parameter_server":
         return [TaskMemory("process", 1, total)]
-    return [TaskMemory("ps", strategy.ps, _fullest_ps(strategy, tables)), TaskMemory("chief", 1, total // COPIES)]
+    return [TaskMemory("ps", strategy.ps, _fullest_ps(strategy, tables)), TaskMemory("chief", 1, weights)]
 
 
 def count_shards(strategy: StrategyConfig, rows: int, size: int) -> int:
@@ -86,13 +91,14 @@ def count_shards(strategy: StrategyConfig, rows: int, size: int) -> int:
 def _fullest_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
     """Compute the bytes of the fullest ps, if the shards of all variables begin there."""
     rows: Counter[tuple[str, int]] = Counter()
+    copies = max((table.copies for table in tables), default=1)
     for table in tables:
         # All ranges of the same width are one variable.
         rows[table.kind, table.width] += table.rows
     needed = 0
     for (_, width), count in rows.items():
         parts = count_shards(strategy, count, count * width * 4)
-        needed += math.ceil(parts / strategy.ps) * math.ceil(count / parts) * width * 4 * COPIES
+        needed += math.ceil(parts / strategy.ps) * math.ceil(count / parts) * width * 4 * copies
     return needed
 
 
@@ -108,14 +114,15 @@ def find_misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: 
     """
     tasks = [task for task in compute_task_memory(training.strategy, tables) if task.task != "device"]
     if training.where is not None:
-        requested = parse_quantity(training.where.resources.get("memory"))
-        fullest = max(tasks, key=lambda task: task.bytes)
-        if requested is None or fullest.bytes <= requested:
-            return ""
-        return (
-            f"expected at most the {_format_gib(requested)} that training.where.resources requests for each task, "
-            f"received {_format_gib(fullest.bytes)} of tables of ids in each {fullest.task}"
-        )
+        for task in sorted(tasks, key=lambda task: -task.bytes):
+            role = "worker" if task.task == "process" else task.task
+            requested = parse_quantity(training.where.task(role).resources.get("memory"))
+            if requested is not None and task.bytes > requested:
+                return (
+                    f"expected at most the {_format_gib(requested)} that training.where requests for each {role}, "
+                    f"received {_format_gib(task.bytes)} of tables of ids in each {task.task}"
+                )
+        return ""
     needed = sum(task.count * task.bytes for task in tasks)
     if needed <= machine:
         return ""
@@ -158,7 +165,10 @@ def find_tables(plan: TrainingPlan, graph: str | None, most: bool = True) -> lis
     if plan.features.task == "multiclass" and feature_names.LABEL_CLASSES in paths:
         outputs = graph_files.entries(paths[feature_names.LABEL_CLASSES])
     outputs *= len(plan.features.labels)
-    return table_sizes(plan.model, plan.features.features, entries, most, outputs, plan.training.folds or 1)
+    training = plan.training
+    return table_sizes(
+        plan.model, plan.features.features, entries, most, outputs, training.folds or 1, training.optimizer.copies
+    )
 
 
 def check(plan: TrainingPlan, graph: str) -> None:

@@ -7,6 +7,7 @@ from types import TracebackType
 import tensorflow as tf
 import tf_keras
 
+from components.compat.tensorflow import optimizer_slots
 from components.trainer.config import TensorBoardConfig
 
 
@@ -40,12 +41,26 @@ class TensorBoardWriter:
             for name, value in values.items():
                 tf.summary.scalar(name, value)
 
-    def checkpoint(self, step: int, network: tf_keras.Model) -> None:
-        """Write the histograms of a checkpoint, if they are configured, and flush the files."""
+    def graph(self, network: tf_keras.Model) -> None:
+        """Write the graph of a prediction, if it is configured."""
+        if self._config.graph:
+            # Without Keras' plugin, which cannot describe layers of this project.
+            inputs = {tensor.name: tf.TensorSpec(tensor.shape, tensor.dtype, tensor.name) for tensor in network.inputs}
+            traced = tf.function(lambda rows: network(rows, training=False), autograph=False)
+            with self._writer.as_default(step=0):
+                tf.summary.graph(traced.get_concrete_function(inputs).graph)
+
+    def checkpoint(self, step: int, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> None:
+        """Write the histograms of a checkpoint, if they are configured, and flush the files.
+
+        The first moment of Adam and the momentum of gradient descent are means of the recent gradients.
+        """
         if self._config.histograms:
             with self._writer.as_default(step=step):
                 for weight in network.trainable_variables:
                     tf.summary.histogram(weight.name, tf.convert_to_tensor(weight))
+                    for slot in optimizer_slots(optimizer, weight)[:1]:
+                        tf.summary.histogram(f"moment/{weight.name}", tf.convert_to_tensor(slot))
         self.flush()
 
     def flush(self) -> None:

@@ -18,27 +18,36 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from components.base.errors import InputError
-from components.models import folds
-from components.models.images import frozen_variables
-from components.models.table_sizes import COPIES
+from components.base.errors import InputError, find
+from components.trainer import input_wait
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.config import TrainingConfig
 from components.trainer.elastic_steps import ElasticSteps
+from components.trainer.gradients import LossAndGradients, create_gradient_function
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import Batch, InputPipeline
-from components.trainer.mesh import Gradient, LossAndGradients, Mesh, MeshCopies, Replica
-from components.trainer.optimizer import adam
+from components.trainer.input_wait import InputWait, measure_wait
+from components.trainer.mesh import Mesh, MeshCopies, Replica
+from components.trainer.optimizer import create_optimizer
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.preemption import PreemptionFlag
+from components.trainer.schedule import create_schedule
 from components.trainer.steps import ReplicaStep, Steps, Stop, divide_into_closures
 from components.trainer.strategy import Distribution
 from components.trainer.tensorboard_writer import TensorBoardWriter
 
 _CURVE_STEPS = 50
 """Minimum number of steps between two points of the training curves; more if workers would otherwise be idle."""
+
+_BUILD_ERRORS = (
+    TypeError,
+    ValueError,
+    NotImplementedError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.UnimplementedError,
+)
 
 PREEMPTED = 128 + signal.SIGTERM
 """Exit code of a task that received SIGTERM and has saved a checkpoint. TFJob restarts a task whose code is 128 or
@@ -114,7 +123,7 @@ class TrainingLoop:
           SystemExit: If this process or another process of the cluster received SIGTERM; a checkpoint is saved.
         """
         with self.distribution.scope():
-            network = self.learner.build()
+            network = self._build_network()
             network.summary(print_fn=logging.info)
             optimizer = _create_optimizer(self.config)
             optimizer.build(network.trainable_variables)
@@ -132,7 +141,9 @@ class TrainingLoop:
         # Create it after the strategy: MultiWorkerMirroredStrategy installs a handler that ignores the signal.
         preemption = PreemptionFlag()
         steps = self.steps(network, optimizer)
+        training_seconds = 0.0
         with TensorBoardWriter(folders.events, "train", self.config.tensorboard) as writer:
+            writer.graph(network)
             stop = Stop()
             finished = self.is_over or (done > 0 and self.on_checkpoint(done, network) is True)
 
@@ -142,20 +153,40 @@ class TrainingLoop:
             # Processes that take their steps together inform each other in the next step that training ends.
             while done < self.config.steps and not (stop.finished or (finished and not steps.together)):
                 checkpoint_at = min(_find_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
+                started = time.monotonic()
                 done, stop = self._advance(steps, optimizer, writer, done, local_stop)
+                training_seconds += time.monotonic() - started
                 is_late = time.monotonic() > deadline
                 # Processes that take their steps together save at the same steps.
                 if done >= checkpoint_at or stop.preempted or (is_late and not steps.together):
                     steps.collect()
                     goes_on = done < self.config.steps and not (stop.preempted or is_late)
                     checkpoints.save(done, in_background=goes_on and self._saves_in_background(network))
-                    writer.checkpoint(done, network)
+                    writer.checkpoint(done, network, _unwrap_optimizer(optimizer))
                     finished = self.on_checkpoint(done, network) is True or finished or is_late
                     if is_late:
                         logging.info("training.max_minutes is over at step %d of %d", done, self.config.steps)
                 if stop.preempted:
                     logging.warning("received SIGTERM: saved a checkpoint at step %d", done)
                     raise SystemExit(PREEMPTED)
+        logging.info("training took %.1f s, of which it waited %.1f s for input", training_seconds, steps.input_wait)
+        input_wait.write(folders.events, InputWait(training_seconds, steps.input_wait))
+
+    def _build_network(self) -> tf_keras.Model:
+        """Build the network.
+
+        Raises:
+          InputError: If the network cannot be built. A restart would not help.
+        """
+        try:
+            return self.learner.build()
+        except _BUILD_ERRORS as error:
+            if find(error) is not None:
+                raise
+            raise InputError(
+                f"model: expected a network that can be built, received {type(error).__name__}: {error}",
+                "change model, training.precision or training.strategy; the traceback is in the node's log",
+            ) from error
 
     @property
     def _is_coordinated(self) -> bool:
@@ -171,7 +202,7 @@ class TrainingLoop:
         if least is None or not self._is_coordinated or self.reads_checkpoints:
             return False
         weights = sum(int(math.prod(variable.shape)) * variable.dtype.size for variable in network.variables)
-        return bool(weights * COPIES > least * (1 << 20))
+        return bool(weights * self.config.optimizer.copies > least * (1 << 20))
 
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
         """Return the steps of this strategy."""
@@ -180,7 +211,7 @@ class TrainingLoop:
             return self._create_mesh_steps(self.distribution.mesh, network, optimizer)
         # A worker of a parameter server applies the mean gradient of a single batch.
         replicas = 1 if self._is_coordinated else strategy.num_replicas_in_sync
-        step = _create_replica_step(network, optimizer, self.learner, replicas)
+        step = _create_replica_step(network, optimizer, self._create_gradient_function(network, optimizer, replicas))
         more = step, self.input_pipeline, optimizer.iterations, self.config.steps_per_execution
         if self.distribution.elastic:
             return ElasticSteps(self.distribution.elastic, *more)
@@ -191,11 +222,21 @@ class TrainingLoop:
     ) -> SynchronousSteps:
         def replica() -> Replica:
             copy, optimizer = self.learner.build(), _create_optimizer(self.config, placed=True)
-            optimizer.build(copy.trainable_variables)
-            return Replica(copy, optimizer, _create_gradient_function(copy, optimizer, self.learner, mesh.data))
+            return Replica(copy, optimizer, self._create_gradient_function(copy, optimizer, mesh.data))
 
-        copies = MeshCopies(mesh, replica, network, optimizer)
+        copies = MeshCopies(mesh, replica, network, optimizer, self.config.strategy.shard_optimizer)
         return MeshSteps(self.distribution, copies, self.input_pipeline, self.config.steps_per_execution)
+
+    def _create_gradient_function(
+        self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, replicas: int
+    ) -> LossAndGradients:
+        learner, parts = self.learner, self.config.optimizer.accumulate
+        compute = create_gradient_function(network, optimizer, learner.head, replicas, parts, learner.frozen_steps)
+        if not self.config.jit_compile:
+            return compute
+        # The update stays outside, because XLA cannot compile the exchange of gradients between processes.
+        compute = tf.autograph.experimental.do_not_convert(compute)
+        return tf.function(compute, autograph=False, jit_compile=True)  # type: ignore[no-any-return]
 
     def _advance(
         self,
@@ -214,7 +255,7 @@ class TrainingLoop:
         )
         if isinstance(steps, SynchronousSteps):
             until = min(until, done + steps.steps_per_call)
-        started = time.monotonic()
+        started, waited = time.monotonic(), steps.input_wait
         loss, stop = steps.run(until - done, local_stop)
         seconds = time.monotonic() - started
         # Read the optimizer's count, because a coordinator repeats the steps of a worker that exits.
@@ -229,7 +270,8 @@ class TrainingLoop:
             rate = (now - done) / seconds
             logging.info("step %d: loss %.5f, %.1f steps/s", now, loss, rate)
             learning_rate = float(_unwrap_optimizer(optimizer).learning_rate.numpy())
-            writer.scalars(now, loss=loss, learning_rate=learning_rate, steps_per_second=rate)
+            waiting = (steps.input_wait - waited) / seconds
+            writer.scalars(now, loss=loss, learning_rate=learning_rate, steps_per_second=rate, input_wait=waiting)
         return now, stop
 
 
@@ -252,7 +294,7 @@ class SynchronousSteps:
         iterations: tf.Variable,
         steps_per_call: int,
     ) -> None:
-        self.steps_per_call = steps_per_call
+        self.steps_per_call, self.input_wait = steps_per_call, 0.0
         self.together = distribution.role is not None
         strategy, start = distribution.strategy, int(iterations.numpy())
 
@@ -264,13 +306,15 @@ class SynchronousSteps:
         iterator = iter(strategy.distribute_datasets_from_function(dataset))
 
         def execute(count: tf.Tensor, local_stop: tf.Tensor) -> tf.Tensor:
-            def body(done: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                total = strategy.run(lambda batch, before: before + step(batch), args=(next(iterator), total))
-                return done + 1, total
+            def body(done: tf.Tensor, total: tf.Tensor, waited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+                batch, seconds = measure_wait(lambda: next(iterator))
+                total = strategy.run(lambda batch, before: before + step(batch), args=(batch, total))
+                return done + 1, total, waited + seconds
 
-            total = strategy.run(lambda: tf.constant(0.0))
-            _, total = tf.while_loop(lambda done, _: done < count, body, [0, total], parallel_iterations=1)
-            sums = strategy.run(lambda losses: tf.concat([[losses], local_stop], axis=0), args=(total,))
+            start = [0, strategy.run(lambda: tf.constant(0.0)), 0.0]
+            _, total, waited = tf.while_loop(lambda done, *_: done < count, body, start, parallel_iterations=1)
+            share = waited / strategy.num_replicas_in_sync
+            sums = strategy.run(lambda losses: tf.concat([[losses, share], local_stop], axis=0), args=(total,))
             return strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
 
         specs = [tf.TensorSpec([], tf.int32), tf.TensorSpec([len(Stop())], tf.float32)]
@@ -278,7 +322,8 @@ class SynchronousSteps:
 
     def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
-        total, *stop = self._execute(tf.constant(count), tf.constant(local_stop(), tf.float32)).numpy()
+        total, waited, *stop = self._execute(tf.constant(count), tf.constant(local_stop(), tf.float32)).numpy()
+        self.input_wait += float(waited)
         return total / count, Stop(*(flag > 0 for flag in stop))
 
     def collect(self) -> None:
@@ -340,7 +385,7 @@ class ParameterServerSteps:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._workers = distribution.workers
         self.steps_per_call = self._workers * steps_per_closure
-        self.together = False
+        self.together, self.input_wait = False, 0.0
 
         def dataset() -> tf.data.Dataset:
             # One graph serves all workers, so it reads the worker's index and the current step when it runs.
@@ -352,23 +397,26 @@ class ParameterServerSteps:
         )
 
         def execute(iterator: Any, count: tf.Tensor) -> tf.Tensor:
-            def body(done: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                loss = strategy.run(step, args=(next(iterator),))
-                return done + 1, total + strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
+            def body(done: tf.Tensor, total: tf.Tensor, waited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+                batch, seconds = measure_wait(lambda: next(iterator))
+                loss = strategy.run(step, args=(batch,))
+                return done + 1, total + strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None), waited + seconds
 
-            _, total = tf.while_loop(lambda done, _: done < count, body, [0, 0.0], parallel_iterations=1)
-            return total
+            _, *sums = tf.while_loop(lambda done, *_: done < count, body, [0, 0.0, 0.0], parallel_iterations=1)
+            return tf.stack(sums)
 
         self._execute = tf.function(execute, autograph=False)
 
     def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
         counts = divide_into_closures(count, self._workers, self.steps_per_call)
-        totals = [
+        results = [
             self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(steps))) for steps in counts
         ]
         self._coordinator.join()
-        return sum(float(total.fetch()) for total in totals) / count, local_stop()
+        total, waited = sum(result.fetch() for result in results)
+        self.input_wait += float(waited) / self._workers
+        return float(total) / count, local_stop()
 
     def collect(self) -> None:
         """Do nothing: the parameter servers hold the variables."""
@@ -380,8 +428,9 @@ def _find_next_multiple(done: int, every: int) -> int:
 
 
 def _create_optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimizers.Optimizer:
-    schedule = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.steps)
-    optimizer = adam(schedule, config.weight_decay, config.table_learning_rate, config.batch_size, placed)
+    schedule = create_schedule(config.schedule, config.learning_rate, config.steps)
+    rates = config.weight_decay, config.table_learning_rate
+    optimizer = create_optimizer(schedule, *rates, config.batch_size, placed, config.optimizer)
     if config.precision == "mixed_float16":
         return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
@@ -393,10 +442,9 @@ def _unwrap_optimizer(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.opti
 
 
 def _create_replica_step(
-    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
+    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, loss_and_gradients: LossAndGradients
 ) -> ReplicaStep:
     """Return the step of a replica, from a batch to its part of the mean loss; the optimizer adds up the gradients."""
-    loss_and_gradients = _create_gradient_function(network, optimizer, learner, replicas)
 
     def step(batch: Batch) -> tf.Tensor:
         loss, gradients = loss_and_gradients(batch)
@@ -405,33 +453,3 @@ def _create_replica_step(
 
     # AutoGraph would convert every function of tf_keras that a step calls, which takes a minute without any effect.
     return tf.autograph.experimental.do_not_convert(step)  # type: ignore[no-any-return]
-
-
-def _create_gradient_function(
-    network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
-) -> LossAndGradients:
-    """Return the function that computes a replica's part of the mean loss, and its gradients."""
-    head = learner.head
-    frozen = frozen_variables(network) if learner.frozen_steps else frozenset()
-    scales_loss = _unwrap_optimizer(optimizer) is not optimizer
-
-    def compute(batch: Batch) -> tuple[tf.Tensor, list[Gradient]]:
-        features, label, *weight = batch
-        inputs, fold = folds.split(features)
-        with tf.GradientTape() as tape:
-            losses = head.losses(label, folds.select_trained(network(inputs, training=True), fold), *weight)
-            loss = (tf.reduce_mean(losses) + sum(network.losses)) / replicas
-            differentiated = optimizer.get_scaled_loss(loss) if scales_loss else loss
-        gradients = tape.gradient(differentiated, network.trainable_variables)
-        if scales_loss:
-            gradients = optimizer.get_unscaled_gradients(gradients)
-        if frozen:
-            # Adam does not change a variable as long as all its gradients are 0.
-            thawed = tf.cast(optimizer.iterations >= learner.frozen_steps, tf.float32)
-            gradients = [
-                gradient * tf.cast(thawed, gradient.dtype) if id(variable) in frozen else gradient
-                for gradient, variable in zip(gradients, network.trainable_variables, strict=True)
-            ]
-        return loss, gradients
-
-    return compute

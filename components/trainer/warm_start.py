@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,10 +128,7 @@ def initialize(
         description = json.loads(file.read())
     earlier = _EarlierModel(base, description)
     same_interface = _describe_interface(network, plan, transform) == description["sense"]
-    vocabularies = {
-        name: IdVocabulary(op, count, _read_entries(file))
-        for name, (op, count, file) in _describe_ids(plan, transform).items()
-    }
+    vocabularies = read_vocabularies(plan, transform)
     copied, weights = [], _list_weights(network)
     for weight in weights:
         reason = _copy(weight, earlier, vocabularies, same_interface, new_ids)
@@ -146,6 +143,24 @@ def initialize(
         len(weights),
         ", ".join(copied) or "none",
     )
+
+
+def read_vocabularies(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, IdVocabulary]:
+    """Return feature → the meaning of its IDs."""
+    return {
+        name: IdVocabulary(op, count, _read_entries(file))
+        for name, (op, count, file) in _describe_ids(plan, transform).items()
+    }
+
+
+def list_tables(network: tf_keras.Model) -> Iterator[tuple[str, str, npt.NDArray[Any]]]:
+    """Yield the name of a table of IDs, a feature, and the feature's rows in the table, float32 [rows, width]."""
+    for weight in _list_weights(network):
+        if weight.rows:
+            ends = list(itertools.accumulate(weight.rows))
+            parts = np.split(tf.convert_to_tensor(weight.variable).numpy(), ends[:-1])
+            for feature, part in zip(weight.features or (), parts, strict=True):
+                yield weight.name, feature, part
 
 
 def restore(network: tf_keras.Model, path: str) -> None:

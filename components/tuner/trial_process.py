@@ -133,7 +133,7 @@ def _run_trial(plan: TrainingPlan, fn_args: FnArgs) -> Result:
 
 
 def _train(plan: TrainingPlan, fn_args: FnArgs) -> float:
-    strategy.prepare(None, plan.training.precision)
+    strategy.prepare(None, plan.training)
     training = Training(plan, fn_args, validate=True)
     training.fit(Distribution(tf.distribute.get_strategy()))
     return training.validation_loss

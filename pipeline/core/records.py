@@ -15,6 +15,7 @@ from components.data.near_duplicates import NearDuplicates
 from components.evaluator.verdict import Check, ConstantMetric, MissedClasses, SliceMetrics
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
+from components.results import input_wait
 from components.serving.check_result import ServingCheckResult
 from pipeline.core.nodes import NODES_WITH_RESULT
 
@@ -171,8 +172,9 @@ class RunSummary:
     coarse_numbers: tuple[CoarseNumbers, ...] = ()
     """Columns of the training split with values that differ by less than float32 can represent."""
     training: dict[str, int] = field(default_factory=dict)
-    """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, and `damaged`
-    checkpoints; empty for other training."""
+    """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, `damaged`
+    checkpoints, and the peak memory of a worker and a ps; and the properties of components.results.input_wait, of every
+    network."""
     tuned: dict[str, Any] = field(default_factory=dict)
     """Field of the training or the model section → the best value that the Tuner found."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -209,12 +211,13 @@ class RunSummary:
     """Node → result, for nodes that record a result; see components.base.node."""
 
     def describe_data_warnings(self) -> list[str]:
-        """Return what is suspicious about the data and its features."""
+        """Return what is suspicious about the data, its features and how they are read."""
         return [
             *(f"near duplicates: {duplicates}" for duplicates in self.near_duplicates if duplicates.found),
             *(f"hash collisions: {collisions}" for collisions in self.hash_collisions if collisions.is_high),
             *(f"dates: {column}" for column in self.unparsed_dates if column.is_high),
             *(f"numbers: {numbers}" for numbers in self.coarse_numbers),
+            *([waited] if (waited := input_wait.describe(self.training)) else []),
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _train(config: Config, folder: Path, deadline: float) -> Mapping[Kind, Score
         model_run_dir=str(folder),
         custom_config={"checkpoints": str(folder / "checkpoints")},
     )
-    strategy.prepare(None, config.training.precision)
+    strategy.prepare(None, config.training)
     # The network and the trees of an ensemble are trained one after the other, within this time each.
     parts = config.model.has_network + config.model.has_forest
     minutes = max(deadline - time.monotonic(), 1.0) / 60 * _SHARE_OF_TRAINING / parts

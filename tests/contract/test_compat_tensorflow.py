@@ -20,12 +20,12 @@ from components.compat.tensorflow import (
     GROWING_GPU_MEMORY,
     LEGACY_KERAS,
     ShardedVariable,
-    adam_slots,
     call_py_function,
     clone_lambda_layers,
     dispatchable,
     leave_unconverted,
     local_copy,
+    optimizer_slots,
     register_py_function,
 )
 from tests.support.servers.in_fork_server import in_child
@@ -80,7 +80,7 @@ def test_slots_of_adam_are_its_moments() -> None:
     optimizer.build([second_variable, variable])
     gradient = tf.constant([0.5, -1.0])
     optimizer.apply_gradients([(tf.zeros([1, 1]), second_variable), (gradient, variable)])
-    first, second = adam_slots(optimizer, variable)
+    first, second = optimizer_slots(optimizer, variable)
     message = "tf_keras keeps Adam's moments elsewhere"
     np.testing.assert_allclose(first, 0.1 * gradient, rtol=1e-5, atol=1e-9, err_msg=message)
     np.testing.assert_allclose(second, 0.001 * gradient**2, rtol=1e-5, atol=1e-9, err_msg=message)

@@ -19,7 +19,7 @@ from components.trainer import strategy
 from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
 from tests.support.fakes.expected_rpc_errors import assert_undisturbed
-from tests.support.programs import mesh_devices, training_output
+from tests.support.programs import mesh_devices, tensorboard_pages, training_output
 from tests.support.programs.training_output import Trained
 from tests.support.runs.trainer_runs import Prepared, Training, train_on_devices
 from tests.support.servers.in_fork_server import in_child
@@ -37,7 +37,10 @@ CONFIG: dict[str, Any] = {
 PARAMETER_SERVER = {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001}
 MULTI_WORKER = {"kind": "multi_worker", "workers": 2}
 TRAININGS: dict[str, dict[str, Any]] = {
-    "alone": {"evaluator": True, "tensorboard": {"histograms": True, "profile": [60, 80]}},
+    "alone": {
+        "evaluator": True,
+        "tensorboard": {"histograms": True, "profile": [60, 80], "graph": True, "projector": True},
+    },
     "alone-bfloat16": {"precision": "mixed_bfloat16"},
     "alone-float16": {"precision": "mixed_float16"},
     "mirrored": {"strategy": {"kind": "mirrored"}},
@@ -60,6 +63,33 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "cache": "none",
         "table_learning_rate": 0.05,
     },
+    "in_step-float16": {"strategy": MULTI_WORKER, "precision": "mixed_float16"},
+    "mirrored-float16": {"strategy": {"kind": "mirrored"}, "precision": "mixed_float16"},
+    "alone-xla": {"jit_compile": True, "threads": {"intra": 1, "inter": 1}},
+    "in_step-xla": {"strategy": MULTI_WORKER, "jit_compile": True},
+    "alone-sgd": {
+        "optimizer": {"kind": "sgd", "nesterov": True, "clip_norm": 1.0, "accumulate": 3},
+        "schedule": {"warm_up_steps": 20},
+        "learning_rate": 0.5,
+    },
+    "in_step-sgd": {
+        "strategy": MULTI_WORKER,
+        "optimizer": {"kind": "sgd", "nesterov": True, "clip_norm": 1.0, "accumulate": 3},
+        "schedule": {"warm_up_steps": 20},
+        "learning_rate": 0.5,
+    },
+    "mesh-lion": {
+        "strategy": {"kind": "mesh", "data": 2, "model": 2},
+        "optimizer": {"kind": "lion", "accumulate": 2},
+        "schedule": {"kind": "polynomial", "end": 0.1},
+        "learning_rate": 0.002,
+    },
+    "min_size-adagrad": {
+        "strategy": PARAMETER_SERVER,
+        "optimizer": {"kind": "adagrad", "clip_value": 1.0},
+        "schedule": {"kind": "constant"},
+        "learning_rate": 0.1,
+    },
 }
 BOTH_LINES = {"mesh", "min_size"}
 EXTENDED = {"alone", "min_size"}
@@ -71,8 +101,16 @@ SLOW = {
     "max_size-bfloat16",
     "fixed-streaming",
     "in_step-bfloat16-streaming",
+    "in_step-float16",
+    "mirrored-float16",
+    "alone-xla",
+    "in_step-xla",
+    "alone-sgd",
+    "in_step-sgd",
+    "mesh-lion",
+    "min_size-adagrad",
 }
-SCALARS = {"loss", "learning_rate", "steps_per_second"}
+SCALARS = {"loss", "learning_rate", "steps_per_second", "input_wait"}
 TABLES = {
     "min_size": {(41, 8): 2, (5, 4): 1, (46, 1): 2},
     "max_size-bfloat16": {(41, 8): 14, (5, 4): 1, (46, 1): 2},
@@ -127,6 +165,19 @@ def test_exported_model_predicts_the_same_as_the_checkpoint(
     assert "DT_FLOAT" in trained.dtypes
     assert not trained.dtypes & {"DT_BFLOAT16", "DT_HALF"}
     assert trained.saved == trained.weights, "neither slots of the optimizer nor anything else"
+
+
+@pytest.mark.slow
+def test_optimizer_takes_the_same_steps_on_two_workers(get_training: Callable[[str], EndedTraining]) -> None:
+    alone, in_step = (get_training(name).curves("train")["loss"] for name in ("alone-sgd", "in_step-sgd"))
+    # Each worker reads other rows, so batches differ, but not what they are drawn from.
+    np.testing.assert_allclose(in_step[STEPS], alone[STEPS], rtol=0.1, atol=0.01)
+
+
+@pytest.mark.slow
+def test_compiled_steps_are_the_same_training(get_training: Callable[[str], EndedTraining]) -> None:
+    compiled, plain = (get_training(name).outputs.predictions for name in ("alone-xla", "alone"))
+    np.testing.assert_allclose(compiled, plain, rtol=0, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -275,13 +326,27 @@ def test_restarted_training_ends_early_too(prepared: Prepared, tmp_path: Path, s
 def test_histograms_and_profile_are_written_on_request(get_training: Callable[[str], EndedTraining]) -> None:
     profiled = get_training("alone")
     curves = profiled.curves("train")
-    assert len([tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]) == len(
-        profiled.outputs.weights
-    )
-    buckets = curves["wide/rows:0"][STEPS]
-    assert buckets[:, 2].sum() == 46, "each weight in one bucket"
+    histograms = [tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]
+    assert len(histograms) == 2 * len(profiled.outputs.weights), "the weights and their moments"
+    for tag in ("wide/rows:0", "moment/wide/rows:0"):
+        assert curves[tag][STEPS][:, 2].sum() == 46, "each number in one bucket"
     [profile] = (profiled.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
     assert profile.stat().st_size > 0
+
+
+@pytest.mark.extended
+def test_projector_and_graph_are_shown_by_tensorboard(
+    get_training: Callable[[str], EndedTraining], tmp_path: Path
+) -> None:
+    shown = in_child(tmp_path / "tensorboard.log", tensorboard_pages.read, get_training("alone").folder / "run")
+    assert shown["graph"]
+    embeddings = shown["embeddings"]
+    assert sum(len(embedding["labels"]) for embedding in embeddings.values()) == 41 + 5
+    assert {embedding["vectors"].shape[1] for embedding in embeddings.values()} == {4, 8}
+    for embedding in embeddings.values():
+        assert embedding["stored"]
+        assert len(set(embedding["labels"])) == len(embedding["labels"]) == len(embedding["vectors"])
+    assert any("(missing)" in embedding["labels"] for embedding in embeddings.values())
 
 
 @pytest.mark.extended

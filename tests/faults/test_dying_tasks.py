@@ -55,7 +55,7 @@ def test_every_strategy_makes_the_same_model(
 ) -> None:
     assert alone > 0.95
     summary = Training(prepared, tmp_path, config).end()
-    assert summary == {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert summary.items() >= {"steps": STEPS, "restarts": 0, "repeated": 0, "damaged": 0}.items()
     assert abs(trainer_runs.auc(prepared, tmp_path) - alone) < 0.005
 
 

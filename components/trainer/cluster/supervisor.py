@@ -14,7 +14,9 @@ milliseconds. The tasks end with this process.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import multiprocessing.connection
 import os
 import signal
@@ -24,6 +26,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from components.base.child_process import ChildProcess
 from components.base.errors import MachineError, find
@@ -41,6 +45,8 @@ _POLL_SECONDS = 0.25
 latest. Together with `_STOP_SECONDS` it must be less than the five seconds that a run gives its nodes."""
 _STOP_SECONDS = 4.0
 """Time limit for saving a checkpoint when the run is stopped."""
+_USAGE_SECONDS = 2.0
+"""Time between two measurements of the tasks' memory."""
 _EVALUATOR_SECONDS = 120.0
 """Time limit for evaluating the last checkpoint."""
 
@@ -54,12 +60,36 @@ class Summary:
       restarts: Number of restarts of single tasks and of the cluster.
       repeated: Number of repeated steps, which were newer than the restored checkpoint.
       damaged: Number of checkpoints that could not be read.
+      worker_peak_mb: Maximum resident memory of a worker, in MB.
+      ps_peak_mb: Maximum resident memory of a ps, in MB; 0 without ps.
     """
 
     steps: int
     restarts: int
     repeated: int
     damaged: int
+    worker_peak_mb: int
+    ps_peak_mb: int
+
+
+@dataclass
+class _Usage:
+    """What a task has used so far, over its restarts.
+
+    Attributes:
+      peak_mb: Maximum resident memory of its processes, in MB.
+      cpu_seconds: CPU-seconds of its last process.
+    """
+
+    peak_mb: int = 0
+    cpu_seconds: float = 0.0
+
+    def update(self, process: psutil.Process) -> None:
+        """Read the figures of the running process."""
+        with process.oneshot():
+            times = process.cpu_times()
+            self.peak_mb = max(self.peak_mb, process.memory_info().rss // 1_000_000)
+            self.cpu_seconds = times.user + times.system
 
 
 class Supervisor:
@@ -79,6 +109,8 @@ class Supervisor:
         self._restarts = self._failures = self._repeated = self._damaged = 0
         self._step = self._saved = 0
         self._progress = time.monotonic()
+        self._usage: dict[str, _Usage] = {}
+        self._measured = -math.inf
 
     def run(self) -> Summary:
         """Run the cluster until its lead has succeeded; call it in the main thread of a single-threaded process.
@@ -98,7 +130,13 @@ class Supervisor:
                 self._await_evaluator(stop)
             finally:
                 self._kill_all()
-        return Summary(self._step, self._restarts, self._repeated, self._damaged)
+        for name, usage in sorted(self._usage.items()):
+            logging.info("%s: at most %d MB, %.1f CPU-s", name, usage.peak_mb, usage.cpu_seconds)
+        peaks = [self._find_peak(kind) for kind in ("worker", "ps")]
+        return Summary(self._step, self._restarts, self._repeated, self._damaged, *peaks)
+
+    def _find_peak(self, kind: str) -> int:
+        return max((usage.peak_mb for name, usage in self._usage.items() if name.startswith(f"{kind}-")), default=0)
 
     def _start_all(self) -> None:
         cluster = _choose_addresses(self._config)
@@ -125,7 +163,20 @@ class Supervisor:
                     self._handle_exit(task, code)
                     return False
         self._check_heartbeats()
+        self._measure_usage()
         return False
+
+    def _measure_usage(self) -> None:
+        """Measure memory and CPU time of the tasks, every few seconds."""
+        now = time.monotonic()
+        if now - self._measured < _USAGE_SECONDS:
+            return
+        self._measured = now
+        for task in self._tasks:
+            usage = self._usage.setdefault(task.role.name, _Usage())
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if task.process:
+                    usage.update(psutil.Process(task.process.pid))
 
     def _read_messages(self, task: _Task) -> None:
         for name, value in task.messages():

@@ -34,6 +34,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _retrieval(config)
     yield from _forest(config)
     yield from _mesh(config)
+    yield from _optimizer(config)
     yield from _calibration(config)
     yield from _loss(config)
 
@@ -90,6 +91,13 @@ def _images(config: Config) -> Iterator[Problem]:
     if config.model.frozen_steps and config.training.weight_decay:
         message = "expected 0 with model.frozen_steps, since it would change the frozen weights; remove one"
         yield Problem(("training", "weight_decay"), message)
+
+
+def _optimizer(config: Config) -> Iterator[Problem]:
+    """Yield a problem if the optimizer would forget the initial weights of a deep network."""
+    if config.training.optimizer.kind == "ftrl" and config.model.kind != "linear":
+        message = f"ftrl forgets initial weights: expected model.kind linear, received {config.model.kind}; choose adam"
+        yield Problem(("training", "optimizer", "kind"), message)
 
 
 def _histories(config: Config) -> Iterator[Problem]:

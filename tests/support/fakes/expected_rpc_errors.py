@@ -22,4 +22,4 @@ def torn_requests(logs: Path) -> int:
 def assert_undisturbed(counts: Mapping[str, int], steps: int, logs: Path) -> None:
     """Check that a training took its steps, and that all restarts were caused by corrupted requests."""
     assert counts["steps"] >= steps
-    assert torn_requests(logs) or dict(counts) == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert torn_requests(logs) or counts.items() >= {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}.items()

@@ -62,7 +62,7 @@ def _run_task(folder: Path, config: TrainingConfig, calls_run_fn: bool, role: Ro
         paths = {"model_run_dir": str(folder), "serving_model_dir": str(folder)}
         run_fn.run_fn(SimpleNamespace(custom_config={"plan": plan}, **paths))  # type: ignore[arg-type]
     else:
-        strategy.prepare(role, config.precision)
+        strategy.prepare(role, config)
         _connect_to_all(folder, strategy.distribute(config, role).strategy, patience=0.0)
 
 

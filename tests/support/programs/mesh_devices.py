@@ -17,13 +17,13 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
     from components.models.inputs import Inputs
     from components.trainer.config import StrategyConfig
     from components.trainer.mesh import MeshCopies, Replica, create_devices
-    from components.trainer.optimizer import adam
+    from components.trainer.optimizer import create_optimizer
 
     devices = create_devices(StrategyConfig(kind="mesh", data=2, model=2))
     config, inputs = ModelConfig(kind="mlp", hidden=(8,)), Inputs({"x": Dense(3), "city": Ids(50, width=4)})
 
     def replica() -> Replica:
-        network, optimizer = build(config, inputs, 1), adam(0.1, placed=True)
+        network, optimizer = build(config, inputs, 1), create_optimizer(0.1, placed=True)
         optimizer.build(network.trainable_variables)
 
         def compute(batch):

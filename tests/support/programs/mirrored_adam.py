@@ -17,7 +17,7 @@ def states(start: list[Any], batches: list[Any]) -> list[list[Any]]:
     """
     import tensorflow as tf
 
-    from components.trainer.optimizer import adam
+    from components.trainer.optimizer import create_optimizer
 
     # TensorFlow can divide a CPU into logical devices only before its first operation.
     tf.config.set_logical_device_configuration(
@@ -25,7 +25,7 @@ def states(start: list[Any], batches: list[Any]) -> list[list[Any]]:
     )
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
-        variable, optimizer = tf.Variable(start, aggregation=tf.VariableAggregation.MEAN), adam(0.1)
+        variable, optimizer = tf.Variable(start, aggregation=tf.VariableAggregation.MEAN), create_optimizer(0.1)
 
     def step(rows: Any, values: Any) -> None:
         first = tf.distribute.get_replica_context().replica_id_in_sync_group

@@ -27,7 +27,7 @@ def _compare(folder: Path, config: TrainingConfig, steps: tuple[int, int], role:
     started = folder / f"{role.name}.started"
     step = steps[0] if started.exists() else steps[role.index]
     started.touch()
-    strategy.prepare(role, config.precision)
+    strategy.prepare(role, config)
     distribution = strategy.distribute(config, tf_config.role())
     distribution.check_agreement(step)
     strategy.wait_for_all_replicas(distribution.strategy)

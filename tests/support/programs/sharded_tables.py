@@ -20,7 +20,7 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     import numpy as np
     import tensorflow as tf
 
-    from components.compat.tensorflow import adam_slots
+    from components.compat.tensorflow import optimizer_slots
     from components.features.feature_spec import Ids
     from components.models.build import build
     from components.models.config import ModelConfig
@@ -28,7 +28,7 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     from components.models.layers import Table
     from components.trainer.checkpoint import Checkpoints
     from components.trainer.config import StrategyConfig
-    from components.trainer.optimizer import adam
+    from components.trainer.optimizer import create_optimizer
     from components.trainer.strategy import _create_partitioner
 
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers + 1)]
@@ -49,12 +49,12 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     inputs = Inputs({"user": Ids(3001, width=8, quotients=4), "item": Ids(1000, width=8)})
     with strategy.scope():
         network = build(ModelConfig(kind="mlp", hidden=(4,)), inputs, 1)
-        optimizer = adam(0.01)
+        optimizer = create_optimizer(0.01)
         optimizer.build(network.trainable_variables)
     checkpoints = Checkpoints(folder, None, 1, network=network, optimizer=optimizer)
     if saves:
         random = np.random.default_rng(1)
-        moments = (slot for variable in network.trainable_variables for slot in adam_slots(optimizer, variable))
+        moments = (slot for variable in network.trainable_variables for slot in optimizer_slots(optimizer, variable))
         for variable in (*network.variables, *moments):
             variable.assign(random.normal(size=variable.shape).astype(np.float32))
         checkpoints.save(7)
@@ -64,7 +64,7 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, variable in (("rows", table.rows), ("quotients", table.quotients)):
         parts = list(getattr(variable, "variables", [variable]))
-        slots = [adam_slots(optimizer, part) for part in parts]
+        slots = [optimizer_slots(optimizer, part) for part in parts]
         values |= {
             name: np.concatenate(parts),
             f"{name}/shards": [part.device.rpartition("/job:")[2] for part in parts],

@@ -18,7 +18,8 @@ from components.models.inputs import Inputs
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.config import StrategyConfig
 from components.trainer.mesh import Mesh, MeshCopies, Replica, create_mesh
-from components.trainer.optimizer import adam
+from components.trainer.optimizer import create_optimizer
+from components.trainer.optimizer_config import OptimizerConfig
 from tests.support.data.tolerances import float32_sum
 
 INPUTS = Inputs({"a": Dense(), "b": Dense(6), "words": Ids(40, values=3), "x": Ids(5), "y": Ids(1000)})
@@ -27,6 +28,7 @@ LOSSES = float32_sum(ROWS)
 """Tolerance of the mean loss over the rows of a batch. The error that earlier steps add is smaller."""
 HERE = Mesh((("CPU:0",) * 2,) * 2)
 """A mesh of two by two devices, all of them the same CPU."""
+ADAM = OptimizerConfig()
 
 
 def test_devices_are_rows_of_the_mesh() -> None:
@@ -56,12 +58,20 @@ def batch(number: int) -> Any:
 class Trained:
     """A network with its optimizer, trained on one device."""
 
-    def __init__(self, kind: str, replicas: int = 1, placed: bool = False, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        replicas: int = 1,
+        placed: bool = False,
+        rate: float | None = None,
+        config: OptimizerConfig = ADAM,
+    ) -> None:
         tf_keras.backend.reset_uids()
         self.network = build(ModelConfig(kind=kind, hidden=(8, 4), normalisation="layer"), INPUTS, 1)
         schedule = tf_keras.optimizers.schedules.CosineDecay(0.01, 20)
-        self.optimizer = adam(schedule, 0.01, table_learning_rate=rate, batch_size=ROWS, placed=placed)
-        self.optimizer.build(self.network.trainable_variables)
+        self.optimizer = create_optimizer(schedule, 0.01, rate, ROWS, placed, config)
+        if not placed:
+            self.optimizer.build(self.network.trainable_variables)
         self.replicas = replicas
 
     def loss_and_gradients(self, rows: Any) -> Any:
@@ -96,12 +106,19 @@ def take(step: Any, first: int, last: int) -> list[float]:
     return [float(step(batch(number))) for number in range(first, last)]
 
 
-def copies(whole: Trained, kind: str, devices: Mesh = HERE, rate: float | None = None) -> MeshCopies:
+def copies(
+    whole: Trained,
+    kind: str,
+    devices: Mesh = HERE,
+    rate: float | None = None,
+    config: OptimizerConfig = ADAM,
+    sharded: bool = False,
+) -> MeshCopies:
     def replica() -> Replica:
-        trained = Trained(kind, devices.data, placed=True, rate=rate)
+        trained = Trained(kind, devices.data, placed=True, rate=rate, config=config)
         return Replica(trained.network, trained.optimizer, trained.loss_and_gradients)
 
-    return MeshCopies(devices, replica, whole.network, whole.optimizer)
+    return MeshCopies(devices, replica, whole.network, whole.optimizer, sharded)
 
 
 def assert_equal(actual: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -132,6 +149,47 @@ def test_mesh_takes_the_same_steps_as_one_device(kind: str, rate: float | None) 
     mesh_copies.collect()
     mesh_copies.collect_progress()
     assert_equal(together.state(), alone.state())
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "options",
+    [{"kind": "sgd", "clip_norm": 0.05}, {"kind": "adagrad"}, {"kind": "lion"}, {"kind": "adam", "clip_value": 1e-3}],
+    ids=lambda options: options["kind"],
+)
+def test_every_optimizer_takes_the_same_steps_on_a_mesh(options: dict[str, Any]) -> None:
+    config = OptimizerConfig(**options)
+    tf_keras.utils.set_random_seed(1)
+    alone, together = Trained("wide_deep", config=config), Trained("wide_deep", config=config)
+    for mesh_variable, single_variable in zip(together.network.variables, alone.network.variables, strict=True):
+        mesh_variable.assign(single_variable)
+    mesh_copies = copies(together, "wide_deep", config=config)
+    LOSSES.assert_close(take(mesh_copies.step, 0, 4), take(alone.step, 0, 4))
+    mesh_copies.collect()
+    mesh_copies.collect_progress()
+    assert_equal(together.state(), alone.state())
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "sgd"}], ids=["adam", "sgd"])
+def test_rows_that_update_a_part_of_the_weights_take_the_same_steps(options: dict[str, Any]) -> None:
+    config = OptimizerConfig(**options)
+    tf_keras.utils.set_random_seed(1)
+    alone, together = Trained("wide_deep", config=config), Trained("wide_deep", config=config)
+    for mesh_variable, single_variable in zip(together.network.variables, alone.network.variables, strict=True):
+        mesh_variable.assign(single_variable)
+    mesh_copies = copies(together, "wide_deep", config=config, sharded=True)
+    LOSSES.assert_close(take(mesh_copies.step, 0, 4), take(alone.step, 0, 4))
+    mesh_copies.collect()
+    mesh_copies.collect_progress()
+    assert_equal(together.state(), alone.state())
+    first, second = (replica.network.variables for replica in mesh_copies._replicas)
+    for variable, copy in zip(first, second, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), copy.numpy())
+    size = sum(variable.shape.num_elements() * 4 for variable in alone.network.variables)
+    # Both rows have the weights, and one of them the moments.
+    assert mesh_copies.memory() == {"CPU:0": (2 * size, (config.copies - 1) * size)}
+    shares = [len(replica.optimizer.variables) for replica in mesh_copies._replicas]
+    assert min(shares) > 2
 
 
 @pytest.mark.extended

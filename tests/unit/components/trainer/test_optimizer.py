@@ -1,4 +1,4 @@
-"""Tests of the lazy Adam: dense gradients are applied as in tf_keras, sparse ones only change the rows they name."""
+"""Tests of the optimizers: their updates equal the published formulas, and Adam only changes rows with a gradient."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from pydantic import ValidationError
 
-from components.trainer.optimizer import adam
+from components.compat.tensorflow import optimizer_slots
+from components.trainer.optimizer import create_optimizer
+from components.trainer.optimizer_config import OptimizerConfig
 from tests.support.data.tolerances import Tolerance, rounding
 from tests.support.programs import mirrored_adam
 from tests.support.servers.in_fork_server import in_child
@@ -59,7 +62,7 @@ def slots(optimizer: Any) -> tuple[Any, Any]:
 
 def test_dense_gradients_are_applied_as_in_tf_keras() -> None:
     lazy_variable, plain_variable = tf.Variable(START), tf.Variable(START)
-    lazy, plain = adam(0.1), tf_keras.optimizers.Adam(0.1, jit_compile=False)
+    lazy, plain = create_optimizer(0.1), tf_keras.optimizers.Adam(0.1, jit_compile=False)
     random = np.random.default_rng(0)
     for _ in range(5):
         gradient = tf.constant(random.normal(size=START.shape), tf.float32)
@@ -69,7 +72,7 @@ def test_dense_gradients_are_applied_as_in_tf_keras() -> None:
 
 
 def test_adam_updates_only_the_rows_that_a_gradient_names() -> None:
-    variable, optimizer = tf.Variable(START), adam(0.1)
+    variable, optimizer = tf.Variable(START), create_optimizer(0.1)
     step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, variable)]), autograph=False)
     for rows, values in BATCHES:
         step(sparse(rows, values))
@@ -83,7 +86,7 @@ def test_adam_updates_only_the_rows_that_a_gradient_names() -> None:
 
 
 def test_row_without_a_gradient_keeps_its_value_and_moments() -> None:
-    variable, optimizer = tf.Variable(START), adam(0.1)
+    variable, optimizer = tf.Variable(START), create_optimizer(0.1)
     optimizer.apply_gradients([(sparse([1], [[1.0, 2.0]]), variable)])
     before = [values[1].copy() for values in (variable.numpy(), *slots(optimizer))]
     optimizer.apply_gradients([(sparse([2], [[1.0, 2.0]]), variable)])
@@ -91,7 +94,10 @@ def test_row_without_a_gradient_keeps_its_value_and_moments() -> None:
 
 
 def test_cosine_schedule_is_followed() -> None:
-    variable, optimizer = tf.Variable(START), adam(tf_keras.optimizers.schedules.CosineDecay(0.1, decay_steps=4))
+    variable, optimizer = (
+        tf.Variable(START),
+        create_optimizer(tf_keras.optimizers.schedules.CosineDecay(0.1, decay_steps=4)),
+    )
     moved = []
     for _ in range(5):
         before = variable.numpy()
@@ -103,7 +109,7 @@ def test_cosine_schedule_is_followed() -> None:
 
 def test_infinite_gradient_of_a_scaled_loss_is_skipped() -> None:
     variable = tf.Variable(START)
-    optimizer = tf_keras.mixed_precision.LossScaleOptimizer(adam(0.1), initial_scale=4.0)
+    optimizer = tf_keras.mixed_precision.LossScaleOptimizer(create_optimizer(0.1), initial_scale=4.0)
 
     @tf.function(autograph=False)
     def step(gradient: Any) -> None:
@@ -132,7 +138,7 @@ def test_weight_decay_shrinks_only_matrices() -> None:
         name: tf.Variable(tf.ones([2, 2]), name=name)
         for name in ("hidden_0/kernel", "embedding_4/rows", "hidden_0/bias", "hidden_0/into", "norm/gamma")
     }
-    optimizer = adam(0.5, weight_decay=0.1)
+    optimizer = create_optimizer(0.5, weight_decay=0.1)
     optimizer.build(list(variables.values()))
     optimizer.apply_gradients([(tf.zeros([2, 2]), variable) for variable in variables.values()])
     values = {name: float(variable[0, 0]) for name, variable in variables.items()}
@@ -143,7 +149,7 @@ def test_weight_decay_shrinks_only_matrices() -> None:
 def test_table_learning_rate_trains_tables_with_adagrad() -> None:
     variable, dense_variable = tf.Variable(START), tf.Variable(START)
     schedule = tf_keras.optimizers.schedules.CosineDecay(0.1, decay_steps=1)
-    optimizer = adam(schedule, table_learning_rate=0.3, batch_size=4)
+    optimizer = create_optimizer(schedule, table_learning_rate=0.3, batch_size=4)
     step = tf.function(
         lambda slices, dense: optimizer.apply_gradients([(slices, variable), (dense, dense_variable)]), autograph=False
     )
@@ -163,8 +169,138 @@ def test_table_learning_rate_trains_tables_with_adagrad() -> None:
 
 def test_batch_size_does_not_change_the_adagrad_update_of_an_example() -> None:
     def after(batch_size: int) -> Any:
-        variable, optimizer = tf.Variable(START), adam(0.1, table_learning_rate=0.3, batch_size=batch_size)
+        variable, optimizer = tf.Variable(START), create_optimizer(0.1, table_learning_rate=0.3, batch_size=batch_size)
         optimizer.apply_gradients([(sparse([1], np.array([[1.0, -2.0]]) / batch_size), variable)])
         return variable.numpy()
 
     NEAR.assert_close(after(2), after(256))
+
+
+def compute_sgd(gradients: Sequence[Any], nesterov: bool) -> Any:
+    weights, velocity = START.astype(np.float64), np.zeros(START.shape)
+    for gradient in gradients:
+        velocity = 0.9 * velocity - RATE * gradient
+        weights += 0.9 * velocity - RATE * gradient if nesterov else velocity
+    return weights
+
+
+def compute_adagrad(gradients: Sequence[Any]) -> Any:
+    weights, squares = START.astype(np.float64), np.full(START.shape, 0.1)
+    for gradient in gradients:
+        squares += gradient**2
+        weights -= RATE * gradient / np.sqrt(squares + 1e-7)
+    return weights
+
+
+def compute_lion(gradients: Sequence[Any]) -> Any:
+    """Compute Algorithm 2 of Chen et al. 2023, Symbolic Discovery of Optimization Algorithms."""
+    weights, momentum = START.astype(np.float64), np.zeros(START.shape)
+    for gradient in gradients:
+        weights -= RATE * np.sign(0.9 * momentum + 0.1 * gradient)
+        momentum = 0.99 * momentum + 0.01 * gradient
+    return weights
+
+
+def compute_ftrl(gradients: Sequence[Any], l1: float, l2: float) -> Any:
+    """Compute Algorithm 1 of McMahan et al. 2013, Ad Click Prediction, with beta 0 and sums of squares from 0.1."""
+    weights, squares, linear = START.astype(np.float64), np.full(START.shape, 0.1), np.zeros(START.shape)
+    for gradient in gradients:
+        total = squares + gradient**2
+        linear += gradient - (np.sqrt(total) - np.sqrt(squares)) / RATE * weights
+        squares = total
+        shrunk = np.maximum(np.abs(linear) - l1, 0) * np.sign(linear)
+        weights = -shrunk / (np.sqrt(squares) / RATE + 2 * l2)
+    return weights
+
+
+RATE = 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "compute"),
+    [
+        ({"kind": "sgd"}, lambda gradients: compute_sgd(gradients, nesterov=False)),
+        ({"kind": "sgd", "nesterov": True}, lambda gradients: compute_sgd(gradients, nesterov=True)),
+        ({"kind": "sgd", "momentum": 0.0}, lambda gradients: START - RATE * np.sum(gradients, axis=0)),
+        ({"kind": "adagrad"}, compute_adagrad),
+        ({"kind": "lion"}, compute_lion),
+        ({"kind": "ftrl"}, lambda gradients: compute_ftrl(gradients, 0, 0)),
+        ({"kind": "ftrl", "l1": 0.5, "l2": 0.1}, lambda gradients: compute_ftrl(gradients, 0.5, 0.1)),
+    ],
+)
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_updates_equal_the_published_formulas(options: dict[str, Any], compute: Any, is_sparse: bool) -> None:
+    variable, optimizer = tf.Variable(START), create_optimizer(RATE, config=OptimizerConfig(**options))
+    step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, variable)]), autograph=False)
+    gradients = []
+    # Every row has a gradient, because the kinds differ in whether they update the others.
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        gradient = random.normal(size=START.shape).astype(np.float32)
+        # The first row occurs twice in a sparse gradient, with half of its values each.
+        halves = np.concatenate([gradient[:1] / 2, gradient[1:], gradient[:1] / 2])
+        step(sparse([*range(ROWS), 0], halves) if is_sparse else tf.constant(gradient))
+        gradients.append(gradient)
+    NEAR.assert_close(variable.numpy(), compute(gradients))
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_gradients_are_clipped_by_their_joint_norm(kind: Any) -> None:
+    clips = {"momentum": 0.0} if kind == "sgd" else {}
+    config = OptimizerConfig(kind=kind, clip_norm=2.0, **clips)
+    table, matrix = tf.Variable(START), tf.Variable([[1.0]])
+    optimizer = create_optimizer(1.0, config=config)
+    # The row 1 occurs twice: its gradient is [4, 0]. With [3] of the matrix, the norm is 5.
+    gradient = sparse([1, 1], [[3.0, 0.0], [1.0, 0.0]])
+    optimizer.apply_gradients([(gradient, table), (tf.constant([[3.0]]), matrix)])
+    if kind == "sgd":
+        np.testing.assert_allclose(START[1] - table.numpy()[1], [4 * 2 / 5, 0], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(matrix.numpy(), [[1 - 3 * 2 / 5]], rtol=1e-6, atol=1e-6)
+    else:
+        m, v = (slot.numpy() for slot in optimizer_slots(optimizer, table))
+        np.testing.assert_allclose(m[1], [0.1 * 4 * 2 / 5, 0], rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(v[1], [0.001 * (4 * 2 / 5) ** 2, 0], rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_are_clipped_by_value() -> None:
+    config = OptimizerConfig(kind="sgd", momentum=0.0, clip_value=0.5)
+    table, matrix = tf.Variable(START), tf.Variable([[1.0, 1.0]])
+    optimizer = create_optimizer(1.0, config=config)
+    gradient = sparse([1, 1], [[0.4, 0.1], [0.4, 0.1]])
+    optimizer.apply_gradients([(gradient, table), (tf.constant([[-3.0, 0.25]]), matrix)])
+    np.testing.assert_allclose(START[1] - table.numpy()[1], [0.5, 0.2], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(matrix.numpy(), [[1.5, 0.75]], rtol=1e-6, atol=1e-6)
+
+
+def test_adamw_decays_matrices_as_adam_with_a_weight_decay() -> None:
+    matrix = tf.Variable(tf.ones([2, 2]), name="hidden/kernel")
+    optimizer = create_optimizer(0.5, weight_decay=0.1, config=OptimizerConfig(kind="adamw"))
+    optimizer.build([matrix])
+    optimizer.apply_gradients([(tf.zeros([2, 2]), matrix)])
+    np.testing.assert_allclose(matrix.numpy(), 0.95, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd", "adagrad", "ftrl", "lion"])
+def test_memory_of_an_optimizer_is_known_before_training(kind: Any) -> None:
+    config = OptimizerConfig(kind=kind)
+    variable, optimizer = tf.Variable(tf.zeros([50, 2])), create_optimizer(0.1, config=config)
+    optimizer.build([variable])
+    kept = [slot for slot in optimizer.variables if slot.shape == variable.shape]
+    assert config.copies == 1 + len(kept)
+    assert len(optimizer_slots(optimizer, variable)) == len(kept)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"momentum": 0.5}, "momentum: expected kind sgd, received adam; remove momentum"),
+        ({"kind": "sgd", "momentum": 0, "nesterov": True}, "nesterov: expected a momentum above 0, received 0"),
+        ({"kind": "lion", "l1": 0.1}, "l1: expected kind ftrl, received lion; remove l1"),
+        ({"clip_norm": 1, "clip_value": 1}, "expected clip_norm or clip_value, received both; remove one"),
+        ({"accumulate": 0}, "greater than 0"),
+    ],
+)
+def test_options_of_another_optimizer_are_rejected(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        OptimizerConfig.model_validate(fields)
+    assert message in str(raised.value)

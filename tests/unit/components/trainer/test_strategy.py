@@ -40,7 +40,7 @@ def test_autograph_skips_functions_of_this_project(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(autograph, "CONVERSION_RULES", (*rules,))
     functions = (InputPipeline._gather, Table.call)
     assert not any(map(conversion.is_allowlisted, functions))
-    prepare(None, "float32")
+    prepare(None, TrainingConfig())
     assert all(map(conversion.is_allowlisted, functions))
     assert not conversion.is_allowlisted(test_autograph_skips_functions_of_this_project)
 

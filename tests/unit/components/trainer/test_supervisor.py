@@ -29,7 +29,8 @@ def supervise(
 
 def test_cluster_without_failures_runs_to_the_end(tmp_path: Path) -> None:
     summary = supervise(tmp_path, PARAMETER_SERVER, chief_0=["restored=0 step=5 saved=5 step=7 saved=7"])
-    assert summary == {"steps": 7, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert summary.items() >= {"steps": 7, "restarts": 0, "repeated": 0, "damaged": 0}.items()
+    assert min(summary["worker_peak_mb"], summary["ps_peak_mb"]) > 0
     [chief] = starts(tmp_path, "chief-0")
     assert chief["task"] == {"type": "chief", "index": 0}
     assert {kind: len(task_addresses) for kind, task_addresses in chief["cluster"].items()} == {
@@ -79,7 +80,7 @@ def test_workers_share_the_gpus_and_other_tasks_do_not_get_any(
 def test_failed_worker_of_a_parameter_server_is_restarted_alone_at_the_same_address(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "back")
     summary = supervise(tmp_path, PARAMETER_SERVER, worker_1=["kill", "let=back serve"], chief_0=["meet=back step=3"])
-    assert summary == {"steps": 3, "restarts": 1, "repeated": 0, "damaged": 0}
+    assert summary.items() >= {"steps": 3, "restarts": 1, "repeated": 0, "damaged": 0}.items()
     first, second = starts(tmp_path, "worker-1")
     assert first == second
     assert [len(starts(tmp_path, task)) for task in ("chief-0", "ps-0", "worker-0")] == [1, 1, 1]
@@ -123,7 +124,7 @@ def test_failure_of_a_chief_or_ps_restarts_all_tasks_at_new_addresses(tmp_path: 
         ps_0=[ps, "meet=up serve"],
         worker_0=["serve"],
     )
-    assert summary == {"steps": 8, "restarts": 1, "repeated": 2, "damaged": 0}
+    assert summary.items() >= {"steps": 8, "restarts": 1, "repeated": 2, "damaged": 0}.items()
     for name in ("chief-0", "ps-0"):
         first, second = starts(tmp_path, name)
         assert set(first["cluster"]["worker"]).isdisjoint(second["cluster"]["worker"])
@@ -138,7 +139,7 @@ def test_failure_of_a_synchronous_worker_restarts_all_workers(tmp_path: Path, ta
     }
     scripts[task][0] = scripts[task][0].replace("serve", "kill")
     summary = supervise(tmp_path, MULTI_WORKER, **scripts)
-    assert summary == {"steps": 8, "restarts": 1, "repeated": 2, "damaged": 0}
+    assert summary.items() >= {"steps": 8, "restarts": 1, "repeated": 2, "damaged": 0}.items()
 
 
 def test_failed_evaluator_is_restarted_alone_and_awaited(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_first_failure_ends_the_training_if_max_restarts_is_0(tmp_path: Path) ->
 def test_new_checkpoint_resets_the_number_of_failures(tmp_path: Path) -> None:
     script = [f"restored={done} step={done + 1} saved={done + 1} kill" for done in range(4)]
     summary = supervise(tmp_path, {**MULTI_WORKER, "max_restarts": 1}, worker_0=[*script, "restored=4 step=5 saved=5"])
-    assert summary == {"steps": 5, "restarts": 4, "repeated": 0, "damaged": 0}
+    assert summary.items() >= {"steps": 5, "restarts": 4, "repeated": 0, "damaged": 0}.items()
 
 
 def test_reported_error_is_final(tmp_path: Path) -> None:

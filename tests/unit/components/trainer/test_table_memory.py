@@ -22,7 +22,7 @@ from components.trainer.strategy import _create_partitioner
 from components.trainer.table_memory import compute_task_memory, count_shards, find_misfit, parse_quantity
 
 MIB = 1 << 20
-TABLES = [TableSize("user", "embedding", MIB, 8, False), TableSize("item", "embedding", MIB, 8, False)]
+TABLES = [TableSize("user", "embedding", MIB, 8, False, 3), TableSize("item", "embedding", MIB, 8, False, 3)]
 """The tables have 64 MiB of weights, and 192 MiB with the moments of Adam."""
 
 
@@ -45,6 +45,8 @@ def training(**fields: Any) -> TrainingConfig:
         ),
         ({"kind": "mesh", "data": 2, "model": 4}, {"process": (1, 192), "device": (8, 48)}),
         ({"kind": "mesh", "data": 2, "model": 3}, {"process": (1, 192), "device": (6, 192)}),
+        # Each of the two copies has the moments of a half of the weights.
+        ({"kind": "mesh", "data": 2, "model": 4, "shard_optimizer": True}, {"process": (1, 192), "device": (8, 32)}),
     ],
 )
 def test_memory_is_computed_for_every_task(strategy: dict[str, Any], expected: dict[str, tuple[int, float]]) -> None:
@@ -80,7 +82,7 @@ def test_task_of_a_job_has_the_memory_that_it_requests(memory: str | int, fits: 
     reason = find_misfit(training(where=where), TABLES, machine=1)
     assert (reason == "") is fits
     if not fits:
-        assert "expected at most the 0.2 GiB that training.where.resources requests for each task" in reason
+        assert "expected at most the 0.2 GiB that training.where requests for each " in reason
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,15 @@ from components.trainer.config import TrainingConfig
             "expected min_workers <= workers <= max_workers, received 3, 2, 4",
         ),
         ({"checkpoint": {"keep": 0}}, "greater than 0"),
+        (
+            {"table_learning_rate": 0.05, "optimizer": {"kind": "sgd"}},
+            "table_learning_rate: expected optimizer adam or adamw, received sgd; remove it",
+        ),
+        ({"optimizer": {"kind": "adamw"}}, "optimizer adamw: expected a weight_decay above 0, as 0.01; received 0"),
+        (
+            {"optimizer": {"kind": "ftrl"}, "warm_start": True},
+            "optimizer ftrl: expected warm_start false, because it forgets initial weights",
+        ),
     ],
 )
 def test_conflicting_fields_are_rejected(section: dict[str, Any], message: str) -> None:
