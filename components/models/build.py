@@ -58,6 +58,9 @@ def _describe_mismatch(network: object, inputs: Inputs, outputs: int) -> str:
         return f"its output has shape {getattr(network, 'output_shape', None)}"
     if network.output.dtype != "float32":
         return f"its output is {network.output.dtype.name}; give its last layer dtype='float32'"
+    for variable in network.variables:
+        if variable.dtype.is_floating and variable.dtype != "float32":
+            return f"its variable {variable.name} is {variable.dtype.name}; give its layer dtype='float32'"
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable
@@ -125,8 +126,10 @@ def _build_application(
     function: Callable[..., tf_keras.Model], shape: tuple[int, ...], config: ModelConfig
 ) -> tf_keras.Model:
     options: dict[str, Any] = {"include_top": False, "weights": None, "pooling": "avg", "input_shape": shape}
+    policy = tf_keras.mixed_precision.global_policy()
+    create = functools.partial(function, **options)
     try:
-        network = function(**options)
+        network = create() if policy.name == "float32" else _create_in_16_bits(create, policy)
     except ValueError as error:
         raise InputError(
             f"model.application: {config.application} does not take images of {shape}: {error}",
@@ -142,6 +145,28 @@ def _build_application(
                 "write the file with save_weights of a network created with include_top=False, pooling='avg'",
             ) from error
     return network
+
+
+def _create_in_16_bits(create: Callable[[], tf_keras.Model], policy: tf_keras.mixed_precision.Policy) -> tf_keras.Model:
+    """Create a network whose variables are all float32 under a mixed precision policy.
+
+    The moments of tf_keras' Normalization have the dtype of the computations. In 16 bits they would be inexact, and the
+    workers of MultiWorkerMirroredStrategy could not exchange them. A network with such moments is created in 32 bits,
+    and copied.
+    """
+    tf_keras.mixed_precision.set_global_policy("float32")
+    try:
+        whole = create()
+    finally:
+        tf_keras.mixed_precision.set_global_policy(policy)
+    if not any(isinstance(layer, layers.Normalization) and layer.weights for layer in whole.layers):
+        return create()
+
+    def copy(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
+        dtype = "float32" if isinstance(layer, layers.Normalization) else policy.name
+        return type(layer).from_config(layer.get_config() | {"dtype": dtype})
+
+    return tf_keras.models.clone_model(whole, clone_function=copy)
 
 
 def frozen_variables(network: tf_keras.Model) -> frozenset[int]:

@@ -99,6 +99,41 @@ def test_application_loads_weights_from_a_file_and_keeps_its_moments(tmp_path: P
         build(mobile(weights=str(tmp_path / "none.weights.h5")), inputs, 2)
 
 
+SMALLEST = {
+    "EfficientNetB0": pytest.mark.extended,
+    **dict.fromkeys(
+        (
+            *("ConvNeXtTiny", "DenseNet121", "EfficientNetV2B0", "InceptionResNetV2", "InceptionV3", "MobileNet"),
+            *("MobileNetV2", "NASNetMobile", "RegNetX002", "ResNet50", "ResNet50V2", "ResNetRS50"),
+            *("VGG16", "Xception"),
+        ),
+        pytest.mark.slow,
+    ),
+}
+"""The smallest network of each module of tf_keras.applications → mark."""
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", ["cnn", *(pytest.param(name, marks=mark) for name, mark in SMALLEST.items())])
+def test_in_16_bits_variables_and_logits_of_images_stay_float32(name: str, policy: str) -> None:
+    size = 80 if name.startswith(("Inception", "Xception")) else 32
+    inputs = Inputs({"photo": image(size, size)})
+    options = {"kind": "cnn", "filters": (8,)} if name == "cnn" else {"kind": "application", "application": name}
+    whole = build(ModelConfig.model_validate(options), inputs, 2)
+    before = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy(policy)
+    try:
+        mixed = build(ModelConfig.model_validate(options), inputs, 2)
+    finally:
+        tf_keras.mixed_precision.set_global_policy(before)
+    assert {variable.dtype for variable in mixed.variables if variable.dtype.is_floating} == {tf.float32}
+    mixed.set_weights(whole.get_weights())
+    expected, logits = (network(batch(inputs, 4), training=False) for network in (whole, mixed))
+    assert logits.dtype == tf.float32
+    assert (logits.numpy() != expected.numpy()).any(), "computed in 32 bits"
+    np.testing.assert_allclose(logits, expected, atol=0.05 * np.abs(expected).max() + 0.01)
+
+
 def test_unknown_application_is_an_error() -> None:
     with pytest.raises(InputError, match=r"tf_keras\.applications has no 'MobilNet'; did you mean 'MobileNet'"):
         build(ModelConfig(kind="application", application="MobilNet"), Inputs({"photo": image(32, 32)}), 2)
