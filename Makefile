@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test checks test-rest test-all test-slow pytest tables engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
+.PHONY: setup programs data run test checks test-rest test-all test-slow test-gpu pytest tables engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -69,6 +69,12 @@ coverage: pytest ## the same, with the coverage of the tests' own processes
 
 test-current: data ## what can differ on the current release line; in a Debian 13 root where this machine is older
 	@tools/test_current.sh $(LEVELS)
+
+GPU_TESTS := tests/contract/test_trainings.py tests/contract/test_precision.py tests/contract/test_models.py tests/unit/components/trainer/test_mesh.py
+test-gpu: WORKERS := 1
+test-gpu: data ## trainings on this machine's GPUs; fails without one
+	@$(BIN)/python -c 'import sys, tensorflow as tf; sys.exit(0 if tf.config.list_physical_devices("GPU") else "no GPU: nothing was tested")'
+	$(PYTEST) --levels test,rest,slow $(GPU_TESTS) $(ARGS)
 
 doctor: setup ## what this machine lacks for runs, and for tests
 	@$(BIN)/python runner.py doctor; code=$$?; $(BIN)/python tests/support/programs/programs.py && exit $$code
