@@ -147,13 +147,15 @@ class TuneConfig(Section):
         return [kind for kind in tried if (kind != "gbt" if field in _NETWORK_FIELDS else has_effect(field, kind))]
 
     def candidates(self) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
-        """Yield (key in this section, field, value) for every value to choose from, and for both bounds of a range.
+        """Yield (key in this section, field, value) for every value to choose from, both bounds of a range, and the steps.
 
         A field's valid values are an interval, so a range is valid if its bounds are valid.
         """
         for name, values in self.values().items():
             for index, value in enumerate(values.candidates):
                 yield (name, values.sampling, index), name, value
+        if isinstance(self.steps, int):
+            yield ("steps",), "steps", self.steps
 
 
 _NETWORK_FIELDS = ("learning_rate", "weight_decay", "steps", "batch_size")

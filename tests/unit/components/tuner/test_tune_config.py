@@ -117,6 +117,12 @@ def test_batch_size_is_a_multiple_of_the_synchronous_workers(config: Path) -> No
     assert "tune.batch_size.choice.1: batch_size is shared by the workers" in message
 
 
+@pytest.mark.parametrize("steps", ["50", "{choice: [50, 500]}"])
+def test_warm_up_is_shorter_than_the_trials(config: Path, steps: str) -> None:
+    message = errors(config, "training.schedule.warm_up_steps=60", "training.steps=600", f"tune.steps={steps}")
+    assert "schedule.warm_up_steps: expected fewer than the 50 steps, received 60" in message
+
+
 @pytest.mark.parametrize("section", [{}, {"trials": 3}])
 def test_empty_section_is_an_error(section: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="received none"):

@@ -446,3 +446,10 @@ def test_config_that_is_not_a_file_is_rejected(tmp_path: Path) -> None:
 def test_config_that_is_too_large_is_rejected(config: Path) -> None:
     config.write_text("# " + "x" * 1_000_000)
     assert list_errors(config) == ["trips.yaml: expected at most 1,000,000 bytes, received more"]
+
+
+def test_ftrl_is_only_for_a_linear_model(config: Path) -> None:
+    ftrl = "training.optimizer.kind=ftrl"
+    [line] = list_errors(config, "model.kind=mlp", "model.hidden=[8]", ftrl)
+    assert "ftrl forgets initial weights: expected model.kind linear, received mlp; choose adam" in line
+    assert load(str(config), ["model={kind: linear}", ftrl]).config.training.optimizer.kind == "ftrl"
