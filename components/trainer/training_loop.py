@@ -163,7 +163,8 @@ class TrainingLoop:
                     goes_on = done < self.config.steps and not (stop.preempted or is_late)
                     checkpoints.save(done, in_background=goes_on and self._saves_in_background(network))
                     writer.checkpoint(done, network, _unwrap_optimizer(optimizer))
-                    finished = self.on_checkpoint(done, network) is True or finished or is_late
+                    # Measure no checkpoint after the decision, which the other processes get in these steps.
+                    finished = finished or self.on_checkpoint(done, network) is True or is_late
                     if is_late:
                         logging.info("training.max_minutes is over at step %d of %d", done, self.config.steps)
                 if stop.preempted:
