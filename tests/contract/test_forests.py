@@ -45,9 +45,9 @@ def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[
     assert variables > (10 if kind == "ensemble" else 5)
     log = (tmp_path / "node.log").read_text() + "".join(path.read_text() for path in tmp_path.glob("run/logs/*.log"))
     assert re.search(r"\d+ trees of depth 4, \w+: loss 0\.\d+ on the validation part", log)
-    assert ("of the network and" in log) == (kind == "ensemble")
+    assert ("their mean" in log) == (kind == "ensemble")
     # The same rows choose and calibrate the model, so the loss before calibration is the loss that chose it.
-    of_mean = re.findall(r"of the forest (0\.\d+)", log)
+    of_mean = re.findall(r"with the weights (?:[\d.]+, )*[\d.]+ (0\.\d+)", log)
     before = of_mean[-1] if of_mean else min(re.findall(r"trees of depth .*: loss (0\.\d+)", log))
     after, uncalibrated = map(float, re.findall(r"temperature \S+: loss (\S+) instead of (\S+)", log)[-1])
     assert after <= uncalibrated == float(before)

@@ -41,7 +41,7 @@ def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert result["rows_read"] == 15_002 == result["rows"]["train"] + result["rows"]["eval"]
     assert result["nodes"]["ExampleGen"]["rows"] == 15_002
     assert result["metrics"]["auc"] >= 0.945
-    assert result["training"] == {"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}
+    assert result["training"].items() >= {"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}.items()
     assert result["rows_evaluated"] == result["rows"]["eval"]
 
 
