@@ -147,7 +147,7 @@ class TuneConfig(Section):
         return [kind for kind in tried if (kind != "gbt" if field in _NETWORK_FIELDS else has_effect(field, kind))]
 
     def candidates(self) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
-        """Yield (key in this section, field, value) for every value to choose from, both bounds of a range, and the steps.
+        """Yield (key in this section, field, value) for values to choose from, both bounds of a range, and the steps.
 
         A field's valid values are an interval, so a range is valid if its bounds are valid.
         """
