@@ -80,7 +80,7 @@ def test_model_that_is_too_slow_for_its_budget_is_not_pushed(taxi: Runs):
 
 
 def test_two_workers_have_trained_in_step(taxi: Runs):
-    assert {entry.name for entry in taxi.model_run.iterdir()} == {"train", "checkpoints", "logs"}
+    assert {entry.name for entry in taxi.model_run.iterdir()} == {"train", "checkpoints", "logs", "input_wait.json"}
     for worker in ("worker-0", "worker-1"):
         assert "step 200: loss" in (taxi.model_run / "logs" / f"{worker}.log").read_text()
 

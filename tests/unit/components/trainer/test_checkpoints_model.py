@@ -132,7 +132,7 @@ class Loop(TrainingLoop):
 class ScriptedSteps:
     """Training steps that add 1 to the only weight of the network."""
 
-    steps_per_call, together = 1, True
+    steps_per_call, together, input_wait = 1, True, 0.0
 
     def __init__(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> None:
         self._network, self._optimizer = network, optimizer
@@ -234,7 +234,7 @@ class Code:
     def _supervise(self, process: Process) -> None:
         current.process, current.code = process, self
         self._supervisor = new_supervisor = Supervisor(CONFIG, lambda role: None, self._folder / "logs")
-        new_supervisor._wait_for_events = ignore  # type: ignore[assignment]
+        new_supervisor._wait_for_events = new_supervisor._measure_usage = ignore  # type: ignore[assignment]
         start_all = new_supervisor._start_all
 
         def wait_and_start_all() -> None:
