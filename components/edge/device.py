@@ -35,8 +35,11 @@ def run_on_device(
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
         np.savez(inputs, **{name: values[:rows] for name, values in columns.items()})
-        paths = {"model": str(file), "inputs": str(inputs), "outputs": str(outputs)}
-        command = [word.format_map(paths) for word in config.command]
+        paths = {"{model}": str(file), "{inputs}": str(inputs), "{outputs}": str(outputs)}
+        # Other braces, as in a script of a shell, stay as they are.
+        command = list(config.command)
+        for name, path in paths.items():
+            command = [word.replace(name, path) for word in command]
         what = f"edge: the device's command {config.command[0]!r}"
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=60 * config.max_minutes)
@@ -56,12 +59,18 @@ def run_on_device(
                 f"{what}: expected an NPZ file with predictions and milliseconds in {{outputs}}, received {error}",
                 "write this file; components/edge/device_program.py is an example",
             ) from error
-    if len(predictions) != rows or len(milliseconds) != rows:
+    shape = expected[:rows].shape
+    if predictions.size != expected[:rows].size or milliseconds.shape != (rows,):
         raise MachineError(
-            f"{what}: expected the predictions and milliseconds of {rows} rows, received {len(predictions)} and "
-            f"{len(milliseconds)}",
-            "write one of both for each row of {inputs}",
+            f"{what}: expected predictions of shape {list(shape)} and {rows} milliseconds, received shapes "
+            f"{list(predictions.shape)} and {list(milliseconds.shape)}",
+            "write the prediction and the milliseconds of each row of {inputs}",
         )
-    difference = np.abs(predictions.reshape(rows, -1) - expected[:rows].reshape(rows, -1)).max()
+    if not np.isfinite(predictions).all():
+        raise MachineError(
+            f"{what}: expected finite predictions as on this machine, received NaN or infinite values",
+            "check the device's interpreter and its accelerator",
+        )
+    difference = np.abs(predictions.reshape(shape) - expected[:rows]).max()
     p50, p99 = (float(np.percentile(milliseconds, share)) for share in (50, 99))
     return DeviceResult(rows, p50, p99, float(difference))

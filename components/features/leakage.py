@@ -170,14 +170,19 @@ def _find_strong(
     for name in strong:
         others = {other: feature for other, feature in features.items() if other != name}
         kept = sorted(others, key=lambda other: -figures[other])[:_BOOSTED_COLUMNS]
-        if not kept:
-            return
+        # All others together predict about as well as the best of them, or better: most columns need no trees.
+        if not kept or not _is_much_better(figures[name], figures[kept[0]]):
+            continue
         matrix = np.column_stack([others[other][0] for other in kept])
         figure = max(0.0, target.measure_model(matrix, [others[other][1] for other in kept]))
-        if 1 - figures[name] <= _SHARE_OF_OTHERS * (1 - figure):
+        if _is_much_better(figures[name], figure):
             compared = f"{target.measure} {_format_figure(figures[name])}, against {_format_figure(figure)}"
             why = f"better than all other columns together: {compared}"
             yield Leak(name, "strong", figures[name], STRONG, why)
+
+
+def _is_much_better(figure: float, other: float) -> bool:
+    return 1 - figure <= _SHARE_OF_OTHERS * (1 - other)
 
 
 def _read_feature(column: pa.Array) -> tuple[_Floats, bool] | None:
@@ -186,7 +191,9 @@ def _read_feature(column: pa.Array) -> tuple[_Floats, bool] | None:
     if codes is None:
         return None
     if numbers is not None:
-        return _read_numbers(column), False
+        values = _read_numbers(column)
+        # scikit-learn takes NaN for a missing number, and refuses infinity.
+        return np.where(np.isfinite(values), values, np.nan), False
     return np.where(codes < 0, np.nan, codes), bool(codes.max(initial=0) < _CATEGORIES)
 
 

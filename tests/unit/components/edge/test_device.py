@@ -62,8 +62,17 @@ def test_other_predictions_of_the_device_are_a_reason(file: Path) -> None:
         ("import numpy, sys; numpy.savez(sys.argv[1], predictions=[1])", "expected an NPZ file with predictions and"),
         (
             "import numpy, sys; numpy.savez(sys.argv[1], predictions=[1], milliseconds=[1])",
-            "expected the predictions and milliseconds of 40 rows, received 1 and 1",
+            r"expected predictions of shape \[40\] and 40 milliseconds, received shapes \[1\] and \[1\]",
         ),
+        (
+            "import numpy as n, sys; n.savez(sys.argv[1], predictions=n.ones([40, 3]), milliseconds=n.ones(40))",
+            r"received shapes \[40, 3\] and \[40\]",
+        ),
+        (
+            "import numpy as n, sys; n.savez(sys.argv[1], predictions=n.full(40, n.nan), milliseconds=n.ones(40))",
+            "expected finite predictions as on this machine, received NaN or infinite values",
+        ),
+        ("import sys; sys.exit(str({'braces': 1}))", "ended with 1"),
         ("import time; time.sleep(60)", "took more than 0.01 minutes"),
     ],
 )

@@ -110,6 +110,7 @@ def test_column_that_predicts_much_better_than_all_others_is_found(task: Task) -
     grade = labels + 0.1 * random.normal(size=ROWS) if task == "regression" else known.astype(float)
     others = {f"other{number}": pa.array(labels + (number + 3) * random.normal(size=ROWS)) for number in range(4)}
     columns = {"grade": pa.array(grade), **others, "color": pa.array(WORDS), "few": present(NOISE, LABEL == 1)}
+    columns["infinite"] = pa.array(np.where(np.arange(ROWS) % 9, NOISE, np.inf))
     [leak] = find(columns, labels.astype(float), task).leaks
     assert (leak.column, leak.kind) == ("grade", "strong")
     assert 0.95 <= leak.figure < 0.998

@@ -151,6 +151,20 @@ def test_mesh_takes_the_same_steps_as_one_device(kind: str, rate: float | None) 
     assert_equal(together.state(), alone.state())
 
 
+def check_steps(config: OptimizerConfig, sharded: bool = False) -> tuple[MeshCopies, Trained]:
+    """Check that a mesh takes the same steps as one device; return both."""
+    tf_keras.utils.set_random_seed(1)
+    alone, together = Trained("wide_deep", config=config), Trained("wide_deep", config=config)
+    for mesh_variable, single_variable in zip(together.network.variables, alone.network.variables, strict=True):
+        mesh_variable.assign(single_variable)
+    mesh_copies = copies(together, "wide_deep", config=config, sharded=sharded)
+    LOSSES.assert_close(take(mesh_copies.step, 0, 4), take(alone.step, 0, 4))
+    mesh_copies.collect()
+    mesh_copies.collect_progress()
+    assert_equal(together.state(), alone.state())
+    return mesh_copies, alone
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize(
     "options",
@@ -158,30 +172,13 @@ def test_mesh_takes_the_same_steps_as_one_device(kind: str, rate: float | None) 
     ids=lambda options: options["kind"],
 )
 def test_every_optimizer_takes_the_same_steps_on_a_mesh(options: dict[str, Any]) -> None:
-    config = OptimizerConfig(**options)
-    tf_keras.utils.set_random_seed(1)
-    alone, together = Trained("wide_deep", config=config), Trained("wide_deep", config=config)
-    for mesh_variable, single_variable in zip(together.network.variables, alone.network.variables, strict=True):
-        mesh_variable.assign(single_variable)
-    mesh_copies = copies(together, "wide_deep", config=config)
-    LOSSES.assert_close(take(mesh_copies.step, 0, 4), take(alone.step, 0, 4))
-    mesh_copies.collect()
-    mesh_copies.collect_progress()
-    assert_equal(together.state(), alone.state())
+    check_steps(OptimizerConfig(**options))
 
 
 @pytest.mark.parametrize("options", [{}, {"kind": "sgd"}], ids=["adam", "sgd"])
 def test_rows_that_update_a_part_of_the_weights_take_the_same_steps(options: dict[str, Any]) -> None:
     config = OptimizerConfig(**options)
-    tf_keras.utils.set_random_seed(1)
-    alone, together = Trained("wide_deep", config=config), Trained("wide_deep", config=config)
-    for mesh_variable, single_variable in zip(together.network.variables, alone.network.variables, strict=True):
-        mesh_variable.assign(single_variable)
-    mesh_copies = copies(together, "wide_deep", config=config, sharded=True)
-    LOSSES.assert_close(take(mesh_copies.step, 0, 4), take(alone.step, 0, 4))
-    mesh_copies.collect()
-    mesh_copies.collect_progress()
-    assert_equal(together.state(), alone.state())
+    mesh_copies, alone = check_steps(config, sharded=True)
     first, second = (replica.network.variables for replica in mesh_copies._replicas)
     for variable, copy in zip(first, second, strict=True):
         np.testing.assert_array_equal(variable.numpy(), copy.numpy())
