@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,19 +27,30 @@ def count_categories(inputs: Sequence[TreeInput]) -> list[int]:
 
 def convert_trees(models: Sequence[Any], inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
     """Convert YDF models of the same rows to one forest, which computes the mean of their logits."""
-    classes = [int(value) for value in models[0].label_classes()] if outputs > 1 else [0]
+    classes = _list_classes(models[0], outputs)
     bias = np.full(outputs, _ABSENT, np.float32)
     bias[classes] = models[0].initial_predictions()
     nodes = _Nodes(models[0].data_spec().columns, count_categories(inputs))
     roots = []
     for model in models:
-        # YDF does not build trees for a class without rows.
         of_model = np.full((model.num_trees() // len(classes), outputs), NO_TREE, np.int32)
         for number, tree in enumerate(model.iter_trees()):
             of_model[number // len(classes), classes[number % len(classes)]] = nodes.add_tree(tree.root)
         roots.append(of_model.reshape(-1))
     trees = nodes.create_trees(inputs, bias, np.concatenate(roots))
     return trees._replace(value=trees.value / np.float32(len(models)))
+
+
+def predict_logits(model: Any, dataset: Mapping[str, npt.NDArray[Any]], outputs: int) -> Floats:
+    """Return the logits of a YDF model that was trained without its link function, float32 [rows, outputs]."""
+    logits = np.full((len(dataset["label"]), outputs), _ABSENT, np.float32)
+    logits[:, _list_classes(model, outputs)] = np.reshape(model.predict(dataset), (len(logits), -1))
+    return logits
+
+
+def _list_classes(model: Any, outputs: int) -> list[int]:
+    """Return the classes that YDF builds trees for, in its order: classes without rows lack trees."""
+    return [int(value) for value in model.label_classes()] if outputs > 1 else [0]
 
 
 class _Nodes:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from components.base.errors import InputError
 from components.models.config import ModelConfig
 from components.models.forest import Floats, Forest, TreeInput, Trees, matrix
 from components.trainer import input_pipeline
-from components.trainer.forest_conversion import convert_trees, count_categories
+from components.trainer.forest_conversion import convert_trees, count_categories, predict_logits
 from components.trainer.input_pipeline import Batch
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.validation_part import Mask
@@ -111,12 +111,26 @@ def read(batches: Iterable[Batch]) -> Rows:
     return Rows(columns, np.concatenate(labels), np.concatenate(weights) if weights else None)
 
 
-class Fold(NamedTuple):
-    """Rows to train on, and rows held out; `mask` marks the held-out rows among all rows."""
+Dataset: TypeAlias = dict[str, npt.NDArray[Any]]
+"""Rows as YDF takes them: the columns of the matrix by number, the label, and the weights."""
 
-    rows: Rows
+
+class Fold(NamedTuple):
+    """Rows to train on, and rows held out.
+
+    Attributes:
+      held_out: The rows held out.
+      mask: Marks these rows among all rows.
+      inputs: What a forest reads, with the IDs of the rows to train on.
+      dataset: The rows to train on.
+      held_out_dataset: The rows held out.
+    """
+
     held_out: Rows
     mask: Mask
+    inputs: tuple[TreeInput, ...]
+    dataset: Dataset
+    held_out_dataset: Dataset
 
 
 class FittedForest(NamedTuple):
@@ -197,26 +211,33 @@ class ForestLearner:
           held_out: Mask of the validation part, or of every fold.
         """
         deadline = time.monotonic() + self.seconds
-        folds = [Fold(rows.where(~mask), rows.where(mask), mask) for mask in held_out]
-        samples = [fold._replace(rows=fold.rows.sample(_COMPARED, self.seed)) for fold in folds]
+        folds = [self._make_fold(rows, mask, _COMPARED) for mask in held_out]
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
         shapes = [Shape(depth, self.config.trees) for depth in depths]
-        best = min(self._train_shapes(shapes, samples, deadline), key=attrgetter("loss"))
+        best = min(self._train_shapes(shapes, folds, deadline), key=attrgetter("loss"))
         has_categories = any(tree_input.kind == "category" for tree_input in self.inputs)
         if has_categories and time.monotonic() < deadline:
             random = Shape(best.shape.depth, self.config.trees, "RANDOM")
-            best = min(best, *self._train_shapes([random], samples, deadline), key=attrgetter("loss"))
-        if self._can_be_oblique(samples[0].rows) and time.monotonic() < deadline:
+            best = min(best, *self._train_shapes([random], folds, deadline), key=attrgetter("loss"))
+        if self._can_be_oblique(folds[0].dataset) and time.monotonic() < deadline:
             shape = best.shape._replace(trees=self.config.trees, oblique=True)
-            (oblique,) = self._train_shapes([shape], samples, deadline)
+            (oblique,) = self._train_shapes([shape], folds, deadline)
             if self.is_lower(oblique.logits, best.logits, rows.where(np.any(held_out, axis=0))):
                 best = oblique
-        if len(samples[0].rows.label) < len(folds[0].rows.label):
+        if np.sum(~held_out[0]) > _COMPARED:
+            folds = [self._make_fold(rows, mask) for mask in held_out]
             (best,) = self._train_shapes([best.shape._replace(trees=self.config.trees)], folds, deadline)
         if len(folds) > 1:
             # The best tree count of a single small fold overfits that fold.
             (best,) = self._train_shapes([best.shape], folds, stop_early=False)
         return best
+
+    def _make_fold(self, rows: Rows, mask: Mask, most: int | None = None) -> Fold:
+        """Return a fold, with at most `most` rows to train on, which are drawn at random."""
+        training, held_out = rows.where(~mask), rows.where(mask)
+        training = training.sample(most or len(training.label), self.seed)
+        inputs = self.choose_ids(training)
+        return Fold(held_out, mask, inputs, *(self._create_dataset(inputs, part) for part in (training, held_out)))
 
     def _train_shapes(
         self, shapes: Sequence[Shape], folds: Sequence[Fold], deadline: float = math.inf, stop_early: bool = True
@@ -230,7 +251,7 @@ class ForestLearner:
             than an equal part of half of the remaining time get fewer trees.
           stop_early: Whether the held-out rows decide about the number of trees.
         """
-        cores = self._count_forests(folds[0].rows)
+        cores = _count_forests(folds[0].dataset)
         remaining = max(deadline - time.monotonic(), _LEAST_SECONDS)
         seconds = remaining / 2 * cores / (len(shapes) * len(folds))
 
@@ -262,33 +283,34 @@ class ForestLearner:
             )
         return selected
 
-    def _can_be_oblique(self, rows: Rows) -> bool:
+    def _can_be_oblique(self, dataset: Dataset) -> bool:
         """Whether oblique splits can be tried: YDF reads exact numbers for them, which takes time.
 
         A sum of several numbers does not have a direction.
         """
         numbers = sum(tree_input.columns for tree_input in self.inputs if tree_input.kind in ("number", "sum"))
-        return numbers > 1 and len(rows.label) <= _EXACT and not self.directions
+        return numbers > 1 and len(dataset["label"]) <= _EXACT and not self.directions
 
     def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool, seconds: float) -> FittedForest:
         """Train the forest of one fold."""
-        inputs = [self.choose_ids(tree_input, fold.rows) for tree_input in self.inputs]
-        model = self._train_model(shape, inputs, fold.rows, fold.held_out if stop_early else None, seconds)
-        trees = convert_trees([model], tuple(inputs), self.head.outputs)
-        logits = predict(trees, fold.held_out.features)
-        return FittedForest(len(trees.roots) // self.head.outputs, self.loss(fold.held_out, logits), logits)
+        validation = fold.held_out_dataset if stop_early else None
+        model = self._train_model(shape, fold.inputs, fold.dataset, validation, seconds)
+        if shape.oblique:
+            logits = predict(convert_trees([model], fold.inputs, self.head.outputs), fold.held_out.features)
+        else:
+            # Conversion and prediction of the trees would take longer than their training.
+            logits = predict_logits(model, fold.held_out_dataset, self.head.outputs)
+        trees = model.num_trees() // model.num_trees_per_iteration()
+        return FittedForest(trees, self.loss(fold.held_out, logits), logits)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
         """Train forests of the same shape on all rows, `model.forests` of them, and return their mean."""
-        inputs = [self.choose_ids(tree_input, rows) for tree_input in self.inputs]
+        inputs = self.choose_ids(rows)
+        dataset = self._create_dataset(inputs, rows)
         seeds = range(self.seed, self.seed + self.config.forests)
-        with ThreadPoolExecutor(self._count_forests(rows)) as pool:
-            models = list(pool.map(lambda seed: self._train_model(selected.shape, inputs, rows, seed=seed), seeds))
-        return convert_trees(models, tuple(inputs), self.head.outputs)
-
-    def _count_forests(self, rows: Rows) -> int:
-        """Return the number of forests that are trained at a time."""
-        return len(os.sched_getaffinity(0)) if _count_threads(rows) == 1 else 1
+        with ThreadPoolExecutor(_count_forests(dataset)) as pool:
+            models = list(pool.map(lambda seed: self._train_model(selected.shape, inputs, dataset, seed=seed), seeds))
+        return convert_trees(models, inputs, self.head.outputs)
 
     def loss(self, rows: Rows, logits: Floats) -> float:
         """Compute the mean loss of logits [rows, outputs], weighted if the rows have weights."""
@@ -303,8 +325,11 @@ class ForestLearner:
         losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight).numpy()
         return losses
 
-    def choose_ids(self, tree_input: TreeInput, rows: Rows) -> TreeInput:
-        """Choose the IDs of a feature that are categories or words."""
+    def choose_ids(self, rows: Rows) -> tuple[TreeInput, ...]:
+        """Choose the IDs that are categories or words, by feature; return the inputs with their IDs."""
+        return tuple(self._choose_ids(tree_input, rows) for tree_input in self.inputs)
+
+    def _choose_ids(self, tree_input: TreeInput, rows: Rows) -> TreeInput:
         values = rows.features[tree_input.feature]
         if tree_input.kind == "category":
             ids, counts = np.unique(values, return_counts=True)
@@ -332,8 +357,8 @@ class ForestLearner:
         self,
         shape: Shape,
         inputs: Sequence[TreeInput],
-        rows: Rows,
-        validation: Rows | None = None,
+        dataset: Dataset,
+        validation: Dataset | None = None,
         seconds: float = math.inf,
         seed: int | None = None,
     ) -> Any:
@@ -351,13 +376,13 @@ class ForestLearner:
         ]
         learner = ydf.GradientBoostedTreesLearner(
             label="label",
-            weights=_WEIGHT if self.head.weights or rows.weight is not None else None,
+            weights=_WEIGHT if _WEIGHT in dataset else None,
             task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
             loss=_choose_loss(self.config, self.head),
             focal_loss_gamma=self.config.focal_gamma,
             features=features,
             # There may be more rows here than the shape was selected on.
-            discretize_numerical_columns=len(rows.label) > _EXACT and not shape.oblique,
+            discretize_numerical_columns=len(dataset["label"]) > _EXACT and not shape.oblique,
             min_vocab_frequency=1,
             max_vocab_count=-1,
             num_trees=shape.trees,
@@ -375,13 +400,13 @@ class ForestLearner:
             early_stopping_num_trees_look_ahead=_PATIENCE,
             maximum_training_duration_seconds=seconds if math.isfinite(seconds) else -1.0,
             random_seed=self.seed if seed is None else seed,
-            num_threads=_count_threads(rows),
+            num_threads=_count_threads(dataset),
+            # Without a link function, the model predicts logits, but YDF 0.9 ignores this option if splits are oblique.
+            apply_link_function=shape.oblique,
         )
-        datasets = [self._create_dataset(inputs, part) for part in (rows, validation) if part]
-        return learner.train(*datasets, verbose=0)
+        return learner.train(dataset, validation, verbose=0)
 
-    def _create_dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns of the matrix, the label and the weights, as YDF takes them."""
+    def _create_dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> Dataset:
         table = matrix(inputs, {name: tf.constant(values) for name, values in rows.features.items()}).numpy()
         columns = {
             str(number): table[:, number].astype(np.int64) if categories else table[:, number]
@@ -413,13 +438,18 @@ def _choose_loss(config: ModelConfig, head: PredictionHead) -> str:
     return "MULTINOMIAL_LOG_LIKELIHOOD" if head.outputs > 1 else "DEFAULT"
 
 
-def _count_threads(rows: Rows) -> int:
+def _count_forests(dataset: Dataset) -> int:
+    """Return the number of forests that are trained at a time."""
+    return len(os.sched_getaffinity(0)) if _count_threads(dataset) == 1 else 1
+
+
+def _count_threads(dataset: Dataset) -> int:
     """Return the number of threads for one forest.
 
     YDF's threads wait for each other at every condition, so one thread is faster unless there are many rows. One thread
     draws other random numbers than several threads do, so the choice depends on the rows and not on the cores.
     """
-    return 1 if len(rows.label) <= _COMPARED else max(2, len(os.sched_getaffinity(0)))
+    return 1 if len(dataset["label"]) <= _COMPARED else max(2, len(os.sched_getaffinity(0)))
 
 
 def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:

@@ -71,7 +71,7 @@ class LinearLearner:
 
     def _compute_terms(self, rows: Rows) -> _Terms:
         """Compute the terms of the rows, or of a sample of them."""
-        inputs = tuple(self._learner.choose_ids(tree_input, rows) for tree_input in self._learner.inputs)
+        inputs = self._learner.choose_ids(rows)
         width = sum(tree_input.columns for tree_input in inputs) * self._head.outputs
         sample = rows.sample(_MOST_NUMBERS // max(1, width), self._learner.seed)
         # The sample may lack a rare class.

@@ -15,7 +15,8 @@ from components.base.errors import InputError
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
 from components.trainer import forest_learner
-from components.trainer.forest_learner import Fold, ForestLearner, Rows, SelectedForest, Shape, predict, read
+from components.trainer.forest_conversion import predict_logits
+from components.trainer.forest_learner import ForestLearner, Rows, SelectedForest, Shape, predict, read
 from components.trainer.losses import binary_crossentropy, deviance, focal
 from components.trainer.prediction_head import (
     BinaryHead,
@@ -105,6 +106,7 @@ def test_only_depths_are_compared_when_the_time_is_over(models: list[Any], monke
         ("binary", 10**6, True),
         ("binary", 10, False),
         ("binary", 10, True),
+        ("multiclass", 10, False),
         pytest.param("multiclass", 10**6, True, marks=pytest.mark.extended),
         ("regression", 10, False),
     ],
@@ -119,16 +121,16 @@ def test_exported_forest_predicts_the_same_as_ydf(
     trees = tree_learner.refit(selected._replace(shape=selected.shape._replace(oblique=oblique)), training)
     assert (trees.columns.shape[1] > 1) == oblique
     logits = predict(trees, unseen.features)
-    ydf_predictions = models[-1].predict(tree_learner._create_dataset(trees.inputs, unseen))
-    if task == "binary":
-        predictions = tf.sigmoid(logits)[:, 0]
-    elif task == "multiclass":
-        predictions = tf.nn.softmax(logits).numpy()
-        assert predictions[:, 2].max() < 1e-4, "a class that no row has"
-        predictions = predictions[:, [0, 1, 3]]
+    dataset = tree_learner._create_dataset(trees.inputs, unseen)
+    ydf_predictions = models[-1].predict(dataset).reshape(ROWS, -1)
+    if task == "multiclass":
+        probabilities = tf.nn.softmax(logits).numpy()
+        assert probabilities[:, 2].max() < 1e-4, "a class that no row has"
+        FOREST.assert_close(probabilities[:, [0, 1, 3]] if oblique else logits[:, [0, 1, 3]], ydf_predictions)
     else:
-        predictions = logits[:, 0]
-    FOREST.assert_close(predictions, ydf_predictions)
+        FOREST.assert_close(expit(logits) if oblique else logits, ydf_predictions)
+    if not oblique:
+        FOREST.assert_close(logits, predict_logits(models[-1], dataset, logits.shape[1]))
     assert tree_learner.loss(unseen, logits) < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
 
 
@@ -143,9 +145,10 @@ def test_forests_of_several_seeds_are_averaged(
     trees = tree_learner.refit(SelectedForest(shape, np.zeros((0, 1), np.float32), 0.0), training)
     assert [model.num_trees() for model in models] == [40, 40, 40]
     dataset = tree_learner._create_dataset(trees.inputs, unseen)
-    logits = np.array([logit(model.predict(dataset).astype(np.float64)) for model in models])
+    logits = np.array([model.predict(dataset).astype(np.float64) for model in models])
+    logits = logit(logits) if oblique else logits
     assert np.abs(logits[0] - logits[1]).max() > 0.1, "the forests differ by their seeds"
-    FOREST.assert_close(expit(predict(trees, unseen.features)[:, 0]), expit(logits.mean(axis=0)))
+    FOREST.assert_close(predict(trees, unseen.features)[:, 0], logits.mean(axis=0))
 
 
 @pytest.mark.parametrize("loss", ["poisson", "focal"])
@@ -160,8 +163,7 @@ def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, models: list[Any
     trees = tree_learner.refit(selected, training)
     logits = predict(trees, training.features)
     ydf_predictions = models[-1].predict(tree_learner._create_dataset(trees.inputs, training))
-    activation = np.exp if loss == "poisson" else lambda values: 1 / (1 + np.exp(-values))
-    np.testing.assert_allclose(activation(logits[:, 0]), ydf_predictions, rtol=1e-4, atol=1e-5)
+    FOREST.assert_close(logits[:, 0], ydf_predictions)
     initial_loss = float(tf.reduce_mean(prediction_head.losses(tf.constant(training.label), tf.zeros([ROWS, 1]))))
     assert selected.loss < 0.6 * initial_loss
 
@@ -171,7 +173,7 @@ def test_learner_chooses_the_shape_with_the_lowest_validation_loss() -> None:
     tree_learner = learner("binary", shrinkage=0.3)
     all_rows, masks = mark_validation_rows(training, validation)
     selected = tree_learner.select(all_rows, masks)
-    folds = [Fold(training, validation, masks[0])]
+    folds = [tree_learner._make_fold(all_rows, masks[0])]
     depths = tree_learner._train_shapes([Shape(depth, 2000) for depth in (4, 6, 8)], folds)
     best = min(depths, key=lambda candidate: candidate.loss)
     (random_partition,) = tree_learner._train_shapes([best.shape._replace(trees=2000, partition="RANDOM")], folds)
@@ -191,7 +193,7 @@ def test_loss_of_a_row_comes_from_the_fold_that_was_not_trained_on_it() -> None:
     assert np.log(2) - 0.005 < selected.loss, "what a forest has learned by heart helps in no other row"
     selected = tree_learner.select(training, [fold == number for number in range(4)])
     trees = tree_learner.refit(selected, training.where(fold != 2))
-    np.testing.assert_array_equal(selected.logits[fold == 2], predict(trees, training.where(fold == 2).features))
+    FOREST.assert_close(selected.logits[fold == 2], predict(trees, training.where(fold == 2).features))
     assert selected.loss == MEAN.approx(tree_learner.loss(training, selected.logits))
 
 
@@ -251,9 +253,8 @@ def test_words_that_the_label_depends_on_are_selected() -> None:
 
 
 def test_rare_and_unknown_ids_are_not_categories() -> None:
-    tree_input = learner("binary").choose_ids(
-        INPUTS[1], Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16))
-    )
+    training = Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16))
+    (tree_input,) = dataclasses.replace(learner("binary"), inputs=[INPUTS[1]]).choose_ids(training)
     assert tree_input.ids == (1, 9)
 
 
