@@ -197,8 +197,9 @@ class TrainingConfig(Section):
     evaluator: bool = False
     """Evaluate the checkpoints on the eval split while training continues; in a cluster, in a separate task."""
     early_stopping: PositiveInt | None = None
-    """Number of consecutive checkpoints without a lower loss on the validation part after which training ends. The
-    checkpoint with the lowest loss becomes the model. If it is not set, training runs to the last step."""
+    """Number of consecutive checkpoints without a lower loss on the validation part after which training ends; four are
+    enough if the loss is more than a fifth above the lowest. The checkpoint with the lowest loss becomes the model. If
+    it is not set, training runs to the last step."""
     validation: float = Field(default=0.15, gt=0, lt=1)
     """Share of the training split, at most 100,000 rows, that is held out: early stopping, the selection of a forest
     and the Tuner measure the loss on it. As in `data.split`, it contains rows stratified by the label, whole groups, or

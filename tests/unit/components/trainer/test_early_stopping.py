@@ -31,6 +31,19 @@ def test_training_ends_after_evaluations_without_a_lower_loss(tmp_path: Path) ->
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"best", "best-40"}, "older ones are deleted"
 
 
+def test_four_evaluations_with_a_much_higher_loss_end_training(tmp_path: Path) -> None:
+    """The lowest loss is 0.5, so 0.59 is within a fifth of it and 0.61 is not."""
+    for folder, losses, ended_after in (
+        ("high", [0.5, 0.61, 0.7, 0.8, 0.9], 5),
+        ("near", [0.5, 0.61, 0.59, 0.59, 0.59, 0.59, 0.59, 0.59, 0.59, 0.59, 0.59], 11),
+        ("recovers", [0.5, 0.7, 0.7, 0.7, 0.4, 0.7, 0.7, 0.7, 0.7], 9),
+    ):
+        (tmp_path / folder).mkdir()
+        stopping = EarlyStopping(str(tmp_path / folder), 12)
+        has_ended = [stopping.update(number, loss, network(number)) for number, loss in enumerate(losses, 1)]
+        assert has_ended.index(True) + 1 == ended_after == len(losses), folder
+
+
 def test_resumed_training_continues_to_count(tmp_path: Path) -> None:
     stopping = EarlyStopping(str(tmp_path), 2)
     assert [stopping.update(step, loss, network(step)) for step, loss in ((1, 0.5), (2, 0.6))] == [False, False]
