@@ -65,7 +65,7 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
     It resembles TensorFlow Addons' LazyAdam. The Adam of tf_keras decays both moments of every row in every step, and
     updates every row: for a table of a million ids and a batch of a thousand, a thousand times the work. Here a row
     without a gradient keeps its value and its moments. The bias correction depends on the optimizer's steps, not on the
-    number of a row's updates. Dense gradients are handled by tf_keras.
+    number of a row's updates. A dense gradient is applied by one operation of TensorFlow, where tf_keras has twenty.
 
     Attributes:
       adagrad: Learning rate of Adagrad for sparse gradients, and number of examples in the mean loss; None for Adam.
@@ -80,17 +80,29 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
           gradient: Dense; or sparse, with each row at most once, which `apply_gradients` ensures.
           variable: Float variable, shape [rows, …] if the gradient is sparse.
         """
-        if not isinstance(gradient, tf.IndexedSlices):
-            super().update_step(gradient, variable)
-            return
-        dtype, rows = variable.dtype, gradient.indices
+        dtype = variable.dtype
         m, v = (local_copy(slot) for slot in optimizer_slots(self, variable))
+        step = tf.cast(self.iterations + 1, dtype)
+        if not isinstance(gradient, tf.IndexedSlices):
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=m.handle,
+                v=v.handle,
+                beta1_power=tf.pow(self.beta_1, step),
+                beta2_power=tf.pow(self.beta_2, step),
+                lr=tf.cast(self.learning_rate, dtype),
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                epsilon=self.epsilon,
+                grad=gradient,
+            )
+            return
+        rows = gradient.indices
         if self.adagrad:
             self._adagrad(gradient, variable, v, *self.adagrad)
             return
         new_m = self.beta_1 * tf.gather(m, rows) + (1 - self.beta_1) * gradient.values
         new_v = self.beta_2 * tf.gather(v, rows) + (1 - self.beta_2) * tf.square(gradient.values)
-        step = tf.cast(self.iterations + 1, dtype)
         correction = tf.sqrt(1 - tf.pow(self.beta_2, step)) / (1 - tf.pow(self.beta_1, step))
         rate = tf.cast(self.learning_rate, dtype) * correction
         m.scatter_update(tf.IndexedSlices(new_m, rows))
