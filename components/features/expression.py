@@ -1,8 +1,8 @@
-"""A grammar for labels such as `tips > 0.2 * fare`: parsed here, never evaluated as Python.
+"""A grammar for labels and conditions such as `tips > 0.2 * fare`: parsed here, never evaluated as Python.
 
-expression := or-chains of and-chains of `not`, comparisons (== != < <= > >=), + - * /, unary -,
-              parentheses, numbers, 'strings' and columns
-column     := a word other than `and`, `or` and `not`, or any header in backquotes
+expression := or-chains of and-chains of `not`, comparisons (== != < <= > >=), `in (…)` and `not in (…)` with numbers or
+              'strings', + - * /, unary -, parentheses, numbers, 'strings' and columns
+column     := a word other than `and`, `or`, `not` and `in`, or any header in backquotes
 
 A text without operators, quotes or parentheses that is not an expression is the header of a column, such as
 `is it spam?`.
@@ -16,7 +16,7 @@ import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from components.base.names import column_name
 
@@ -30,7 +30,7 @@ _COMPARISON = {
     ast.GtE: "greater_equal",
 }
 _LOGIC = {ast.And: "logical_and", ast.Or: "logical_or"}
-_RESERVED = frozenset({"and", "or", "not", "True", "False", "None"})
+_RESERVED = frozenset({"and", "or", "not", "in", "True", "False", "None"})
 """Words that are only columns in backquotes."""
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d[\w.]*|`(?P<header>[^`]*)`|(?P<word>[^\W\d]\w*)""")
 _SIGN = re.compile(r"""[-+*/<>=^()'"`]""")
@@ -53,7 +53,7 @@ class Arithmetic(Protocol):
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed label: its text, its syntax tree and the names of its columns."""
+    """A parsed label or condition: its text, its syntax tree and the names of its columns."""
 
     text: str
     tree: ast.expr
@@ -133,6 +133,63 @@ class Label:
         return f"{base}_{self.name}" if self.name else base
 
 
+def parse_condition(text: str) -> tuple[Expression, frozenset[str]]:
+    """Parse a condition, such as `fare > 0 and payment in ('Cash', 'Card')`.
+
+    Args:
+      text: The condition: comparisons, joined by `and`, `or` and `not`; or a column of 0 and 1.
+
+    Returns:
+      The expression, and the columns that are compared with strings. All other columns are numbers.
+
+    Raises:
+      ValueError: If the text is no condition, or compares a column with a string and with a number.
+    """
+    parsed = parse(text)
+    uses: dict[str, set[str]] = {"number": set(), "text": set(), "condition": set()}
+    kind = _find_uses(parsed.tree, uses)
+    if kind is None and isinstance(parsed.tree, ast.Name):
+        uses["condition"].add(parsed.tree.id)
+    elif kind != "condition":
+        raise ValueError(f"expected a condition such as fare > 0, received {text!r}")
+    if both := sorted(uses["text"] & (uses["number"] | uses["condition"])):
+        raise ValueError(f"expected either numbers or strings beside {both[0]!r}, received both in {text!r}")
+    return parsed, frozenset(uses["text"])
+
+
+def _find_uses(node: ast.expr, uses: dict[str, set[str]]) -> str | None:
+    """Return what a part of a condition is: number, text, condition, or None for a column.
+
+    Args:
+      node: A checked part.
+      uses: Use → columns, which this adds the columns below the node to.
+
+    Raises:
+      ValueError: If the types of an operation's operands do not fit.
+    """
+    match node:
+        case ast.Constant():
+            return "text" if isinstance(node.value, str) else "number"
+        case ast.Compare():
+            operands = [node.left, *node.comparators]
+            found = [_find_uses(operand, uses) for operand in operands]
+            use, result = ("text" if "text" in found else "number"), "condition"
+        case ast.BinOp() | ast.UnaryOp(op=ast.USub()):
+            operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
+            found = [_find_uses(operand, uses) for operand in operands]
+            use = result = "number"
+        case ast.BoolOp() | ast.UnaryOp():
+            operands = node.values if isinstance(node, ast.BoolOp) else [node.operand]
+            found = [_find_uses(operand, uses) for operand in operands]
+            use = result = "condition"
+        case _:
+            return None
+    if unfit := [kind for kind in found if kind not in (None, use)]:
+        raise ValueError(f"expected a {use}, received a {unfit[0]} in {ast.unparse(node)!r}")
+    uses[use].update(operand.id for operand in operands if isinstance(operand, ast.Name))
+    return result
+
+
 def column_text(name: str) -> str:
     """Return a column's name for an expression, in backquotes if the name is a word of the grammar."""
     return f"`{name}`" if name in _RESERVED else name
@@ -169,6 +226,7 @@ def _parse_tree(text: str) -> ast.expr:
             if node.id not in placeholders:
                 raise _invalid_expression(text, f"unexpected name {node.id!r}")
             node.id = placeholders[node.id]
+    tree = cast(ast.expr, _Membership().visit(tree))
     _check(tree, text)
     return tree
 
@@ -178,6 +236,27 @@ def _invalid_expression(text: str, why: str) -> ValueError:
         f"expected a column or an expression such as tips > 0.2 * fare, received {text!r} ({why}); put a column whose "
         "header has other characters in backquotes, as in `Fare ($)` > 10"
     )
+
+
+class _Membership(ast.NodeTransformer):
+    """Replaces `x in (a, b)` by `x == a or x == b`, and `x not in (a, b)` by its negation."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Replace one comparison; leave others as they are."""
+        node.left = self.visit(node.left)
+        if len(node.ops) > 1 or not isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            return node
+        (members,) = node.comparators
+        values = members.elts if isinstance(members, (ast.Tuple, ast.List)) else [members]
+        if not values or not all(isinstance(_strip_sign(value), ast.Constant) for value in values):
+            return node
+        equal: list[ast.expr] = [ast.Compare(node.left, [ast.Eq()], [value]) for value in values]
+        found = equal[0] if len(equal) == 1 else ast.BoolOp(ast.Or(), equal)
+        return found if isinstance(node.ops[0], ast.In) else ast.UnaryOp(ast.Not(), found)
+
+
+def _strip_sign(node: ast.expr) -> ast.expr:
+    return node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
 
 
 def _check(node: ast.expr, text: str) -> None:
@@ -199,7 +278,7 @@ def _check(node: ast.expr, text: str) -> None:
             children = []
         case _:
             raise ValueError(
-                f"label {text!r}: expected columns, numbers, strings, + - * /, comparisons, and, or, not, "
+                f"{text!r}: expected columns, numbers, strings, + - * /, comparisons, in (…), and, or, not, "
                 f"received {ast.unparse(node)!r}"
             )
     for child in children:

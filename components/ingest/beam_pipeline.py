@@ -76,6 +76,7 @@ class Manifest:
       rows: Number of rows that were read.
       bad: Number of bad rows.
       left_out: Number of rows in a gap between splits.
+      unselected: Number of rows that `data.where` does not select.
       kinds: Column name → number of its `Kind`.
       shards: Files of rows that were written.
       quarantined: Files with bad rows, as (input file, number of the range, positions before that range, file).
@@ -85,6 +86,7 @@ class Manifest:
     rows: int
     bad: int
     left_out: int
+    unselected: int
     kinds: dict[str, int]
     shards: tuple[Shard, ...]
     quarantined: tuple[tuple[str, int, int, str], ...]
@@ -221,6 +223,7 @@ def _write_manifest(path: str, first: list[BundleResult], second: list[BundleRes
         rows=counts.rows,
         bad=counts.bad,
         left_out=sum(result.left_out for result in results),
+        unselected=counts.unselected,
         kinds={name: int(kind) for name, kind in summary.kinds.items()},
         shards=tuple(shard for result in results for shard in result.shards),
         quarantined=tuple(

@@ -153,6 +153,7 @@ class RowCounts:
       rows: Number of rows that were read, including bad rows.
       rows_by_suffix: Suffix of the files' names → number of rows.
       bad: Number of bad rows.
+      unselected: Number of rows that `data.where` does not select.
       quarantined: (path, number) of a range → files with its bad rows.
       first_bad: The first few bad rows.
     """
@@ -163,6 +164,7 @@ class RowCounts:
     quarantined: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     first_bad: tuple[BadRow, ...] = ()
     rows_by_suffix: Mapping[str, int] = field(default_factory=dict)
+    unselected: int = 0
 
     def merge(self, other: RowCounts) -> RowCounts:
         """Return the sum of two counts."""
@@ -177,6 +179,7 @@ class RowCounts:
             quarantined,
             tuple(sorted([*self.first_bad, *other.first_bad])[:_MAX_REPORTED]),
             dict(Counter(self.rows_by_suffix) + Counter(other.rows_by_suffix)),
+            self.unselected + other.unselected,
         )
 
     def files_by_suffix(self) -> dict[str, dict[str, int]]:
@@ -203,7 +206,7 @@ class RowLog:
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._positions: dict[tuple[str, int], int] = {}
-        self._rows = self._bad = 0
+        self._rows = self._bad = self._unselected = 0
         self._by_suffix: Counter[str] = Counter()
         self._quarantined: dict[tuple[str, int], tuple[str, ...]] = {}
         self._first_bad: list[BadRow] = []
@@ -214,6 +217,10 @@ class RowLog:
         self._rows += rows
         self._by_suffix[suffix(file_range.path)] += rows
         self._positions[file_range.path, file_range.number] = rows if positions is None else positions
+
+    def add_unselected(self, rows: int) -> None:
+        """Count rows that `data.where` does not select."""
+        self._unselected += rows
 
     def add_bad_row(self, bad: BadRow) -> None:
         """Count a bad row, and write it to the file for its range."""
@@ -230,7 +237,13 @@ class RowLog:
             self._file[1].close()
         self._file = None
         return RowCounts(
-            self._positions, self._rows, self._bad, self._quarantined, tuple(self._first_bad), dict(self._by_suffix)
+            self._positions,
+            self._rows,
+            self._bad,
+            self._quarantined,
+            tuple(self._first_bad),
+            dict(self._by_suffix),
+            self._unselected,
         )
 
     def _open_file(self, key: tuple[str, int], folder: str) -> IO[bytes]:

@@ -27,11 +27,13 @@ from components.ingest.blocks import (
     RowLog,
     drop_rows,
     merge_small,
+    report_bad_rows,
     without_bad_rows,
 )
 from components.ingest.column_types import KINDS, ColumnConverter, Kind
 from components.ingest.config import IngestConfig, ValueType
 from components.ingest.image_table import ImageTable
+from components.ingest.row_filter import RowFilter
 from components.ingest.shard_writer import Shard
 from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram
 from components.ingest.within_split import GroupBorders, RowOrder
@@ -135,6 +137,8 @@ class BundleWriter:
         self._converter = ColumnConverter(
             settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal, properties.files
         )
+        where = settings.config.where
+        self._filter = None if where is None else RowFilter(where, properties.decimal)
         self._splitter = Splitter(settings.config.split, properties.key_columns, settings.config.unhashed)
         self._borders: tuple[int, ...] | GroupBorders = ()
         if first_pass is not None and self._splitter.needs_borders:
@@ -155,7 +159,7 @@ class BundleWriter:
         """Read and write the rows of some ranges of one span."""
         blocks = itertools.chain.from_iterable(reader.read(file_range, self._row_log) for file_range in file_ranges)
         for block in merge_small(blocks):
-            self._process(block)
+            self._select(block)
         if self._settings.by_span and self._writer:
             self._writer.end_shards()
 
@@ -163,7 +167,7 @@ class BundleWriter:
         """Write rows that were already read, such as the rows of a query."""
         for source in block.sources:
             self._row_log.add_range(source.file_range, source.rows)
-        self._process(block)
+        self._select(block)
 
     def close(self) -> BundleResult:
         """Close the files and return the result."""
@@ -174,6 +178,18 @@ class BundleWriter:
             return BundleResult(FirstPassSummary(), shards, self._left_out)
         summary = FirstPassSummary(counts, self._converter.kinds, self._times, tuple(self._orders), written)
         return BundleResult(summary, shards, self._left_out)
+
+    def _select(self, block: Block) -> None:
+        """Process the rows that `data.where` selects."""
+        if self._filter:
+            selected, bad = self._filter.select(block.columns)
+            report_bad_rows(block, bad, self._row_log)
+            selected[list(bad)] = False
+            unselected = np.flatnonzero(~selected)
+            self._row_log.add_unselected(len(unselected) - len(bad))
+            block = drop_rows(block, unselected) if len(unselected) else block
+        if block.columns.num_rows:
+            self._process(block)
 
     def _process(self, block: Block) -> None:
         columns = without_nan(block.columns)

@@ -6,7 +6,15 @@ import codecs
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from components.base.config_section import Section, Task, Texts, as_tuple
 from components.data.date_texts import Unit
@@ -280,6 +288,8 @@ class RowsConfig(Section):
 class IngestConfig(RowsConfig):
     """The settings that the examples depend on; with the files they are the cache key of ExampleGen."""
 
+    where: str | None = None
+    """Condition of the rows that are written."""
     unhashed: tuple[str, ...] = ()
     """Columns that the hash of whole rows ignores: the columns of the labels and the weight. The data may lack them."""
 
@@ -304,6 +314,10 @@ class DataConfig(RowsConfig):
     """Kind of prediction: `binary` predicts one of two classes, `multiclass` one of several classes, `regression` a
     number, and `retrieval` which of all items fit a user or another query. For `retrieval`, a row with label 1 is an
     interaction of a query with an item; rows with label 0 are ignored in the loss and in the metrics."""
+    where: str | None = None
+    """Condition that rows fulfil to be used, such as `fare > 0 and payment in ('Cash', 'Card')`; the grammar is that of
+    labels. Other rows are counted and left out before the data is split. A comparison with a missing value is not
+    fulfilled. Prediction and monitoring read all rows."""
     weight: str | None = None
     """Column with the weight of every row, a number of at least 0. A row of weight 2 counts as two rows in statistics,
     in the loss and in the metrics. The column is not a feature unless `features` lists it, and prediction requests do
@@ -321,6 +335,18 @@ class DataConfig(RowsConfig):
         if len(self.labels) == 1:
             raise ValueError(f"labels: expected two or more, received only {next(iter(self.labels))}; use label")
         return self
+
+    @property
+    def columns_of_where(self) -> tuple[str, ...]:
+        """The columns that `where` reads."""
+        return () if self.where is None else expression.parse_condition(self.where)[0].columns
+
+    @field_validator("where")
+    @classmethod
+    def _check_condition(cls, value: str | None) -> str | None:
+        if value is not None:
+            expression.parse_condition(value)
+        return value
 
     @property
     def declared_labels(self) -> tuple[expression.Label, ...]:
@@ -357,7 +383,7 @@ class DataConfig(RowsConfig):
         """
         fields = {name: getattr(self, name) for name in RowsConfig.model_fields if name != "format"}
         unhashed = tuple(sorted(self._target_columns())) if self.split.by in ("hash", "group") else ()
-        return IngestConfig(format=format_, unhashed=unhashed, **fields)
+        return IngestConfig(format=format_, unhashed=unhashed, where=self.where, **fields)
 
     def _target_columns(self) -> set[str]:
         """Return the columns of the labels, and the column of the weight, which may depend on the label."""

@@ -41,8 +41,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
     """Writes the Examples artifact from the user's files or query, in the form of TFX's ExampleGens.
 
     In addition to TFX's properties, the artifact records the number of rows that were read (`rows_read`), written to
-    the splits (`rows_train`, `rows_eval`, ...), put in quarantine (`rows_quarantined`, in the file `quarantine`) and
-    left out in a gap between splits (`rows_left_out`), and the types of the columns as JSON (`column_types`).
+    the splits (`rows_train`, `rows_eval`, ...), put in quarantine (`rows_quarantined`, in the file `quarantine`), left
+    out in a gap between splits (`rows_left_out`) and not selected by `data.where` (`rows_unselected`), and the types of
+    the columns as JSON (`column_types`).
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -76,7 +77,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
             position_unit, manifest = self._run(input_config, base, config, parts, stored)
             _check_images(input_config, base, config, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
             _check_columns(manifest.kinds)
-            _check_counts(manifest, config.split.names())
+            _check_counts(manifest, config)
             _commit(manifest.shards, artifact.uri, stored)
             if manifest.bad:
                 folder = file_io.join(artifact.uri, quarantine.FOLDER)
@@ -208,15 +209,21 @@ def _check_columns(columns: Sized) -> None:
         )
 
 
-def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
+def _check_counts(manifest: Manifest, config: IngestConfig) -> None:
     written = sum(shard.rows for shard in manifest.shards)
-    if written + manifest.bad + manifest.left_out != manifest.rows:
+    if written + manifest.bad + manifest.left_out + manifest.unselected != manifest.rows:
         raise MachineError(
             f"expected {manifest.rows} rows, as many as were read, received {written} written, {manifest.bad} in "
-            f"quarantine and {manifest.left_out} left out: a file changed during the run",
+            f"quarantine, {manifest.unselected} that data.where does not select and {manifest.left_out} left out: a "
+            "file changed during the run",
             "run again when no file is being written",
         )
-    for split in splits:
+    if manifest.rows and manifest.rows == manifest.unselected:
+        raise InputError(
+            f"data.where: expected rows that fulfil {config.where!r}, received none of {manifest.rows} rows",
+            "change the condition; a comparison with a missing value is not fulfilled",
+        )
+    for split in config.split.names():
         if not any(shard.split == split for shard in manifest.shards):
             raise InputError(
                 f"the split {split} got none of the {manifest.rows} rows",
@@ -254,6 +261,7 @@ def _describe(
     if spans:
         artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}
+    counts |= {"unselected": manifest.unselected}
     counts |= {name: sum(shard.rows for shard in manifest.shards if shard.split == name) for name in split.names()}
     for name, count in counts.items():
         artifact.set_int_custom_property(f"rows_{name}", count)

@@ -282,7 +282,7 @@ def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDAr
     Returns:
       Microseconds since 1970, 0 without a valid time; and whether a row has a valid time, bool of shape [rows].
     """
-    column = _singles(column)
+    column = single_values(column)
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
@@ -299,7 +299,7 @@ def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDAr
 
 def as_text(column: pa.Array) -> pa.Array:
     """Return the values of a column as they are written in text files; binary."""
-    column = _singles(column)
+    column = single_values(column)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.binary())
     return column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
@@ -322,7 +322,7 @@ def _time(word: bytes, unit: Unit) -> int | None:
     return int(micros) if abs(micros) < _MOST_MICROS else None
 
 
-def _singles(column: pa.Array) -> pa.Array:
+def single_values(column: pa.Array) -> pa.Array:
     """Convert lists to values: a list of one value becomes that value, any other list becomes null."""
     if not pa.types.is_list(column.type):
         return column

@@ -169,9 +169,7 @@ def _format_resources(node: NodeRecord) -> tuple[str, str, str]:
 
 
 def _format_rows(summary: RunSummary) -> str:
-    excluded = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
-    counts = summary.rows | {name: count for name, count in excluded.items() if count}
-    text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    text = ", ".join(f"{name} {count:,}" for name, count in {**summary.rows, **summary.rows_excluded}.items())
     return f"rows: {text}" + ("" if summary.rows_read is None else f" (of {summary.rows_read:,} read)")
 
 

@@ -146,6 +146,7 @@ def error_to_json(error: PipelineError | None) -> dict[str, Any] | None:
 NOT_EVALUATED = "not evaluated"
 BLESSED = "blessed"
 NOT_BLESSED = "not blessed"
+QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,8 @@ class RunSummary:
     rows_read: int | None = None
     rows: dict[str, int] = field(default_factory=dict)
     """Split → number of rows."""
-    rows_quarantined: int = 0
-    """Number of bad rows in quarantine."""
-    rows_left_out: int = 0
-    """Number of rows in a gap between splits."""
+    rows_excluded: dict[str, int] = field(default_factory=dict)
+    """Why rows that were read are in no split → number of these rows."""
     quarantine: str | None = None
     """Path of the file with the bad rows."""
     column_types: dict[str, str] = field(default_factory=dict)

@@ -29,10 +29,16 @@ from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
 from pipeline.core.metadata.store import Artifact, Store
 from pipeline.core.nodes import NODES, NODES_WITH_RESULT
-from pipeline.core.records import BLESSED, NOT_BLESSED, NOT_EVALUATED, RunSummary
+from pipeline.core.records import BLESSED, NOT_BLESSED, NOT_EVALUATED, QUARANTINED, RunSummary
 from pipeline.inspection import column_statistics
 
 _TRAIN = "train"
+_EXCLUDED = {
+    "rows_quarantined": QUARANTINED,
+    "rows_left_out": "in a gap",
+    "rows_unselected": "not selected by data.where",
+}
+"""Property of the examples → why its rows are in no split."""
 
 
 def summarize(store: Store, run: str) -> RunSummary:
@@ -53,8 +59,7 @@ def summarize(store: Store, run: str) -> RunSummary:
     return RunSummary(
         rows_read=_read_count(examples, "rows_read"),
         rows=_count_rows(store, run, examples),
-        rows_quarantined=_read_count(examples, "rows_quarantined") or 0,
-        rows_left_out=_read_count(examples, "rows_left_out") or 0,
+        rows_excluded={why: count for name, why in _EXCLUDED.items() if (count := _read_count(examples, name))},
         quarantine=_read_text(examples, "quarantine"),
         column_types=json.loads(_read_text(examples, "column_types") or "{}"),
         near_duplicates=_read_near_duplicates(store, run),

@@ -28,7 +28,7 @@ def test_run_with_stock_executors_or_files_has_the_same_results(small: Runs, set
     again, first = small.again("--set", setting, "--no-cache"), small.first.result
     assert (again.exit_code, again.result["state"]) == (0, "done"), again.result["error"]
     assert {"StatisticsGen", "Transform", "Trainer", "Evaluator"} <= again.nodes("done")
-    for key in ("rows", "rows_quarantined", "column_types", "rows_evaluated"):
+    for key in ("rows", "rows_excluded", "column_types", "rows_evaluated"):
         assert again.result[key] == first[key]
     assert again.result["metrics"] == pytest.approx(first["metrics"], abs=1e-3)
     by_slice = {str(entry["slice"]): entry for entry in first["slices"]}

@@ -30,6 +30,7 @@ from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
 
 WEIGHT = ("data", "weight")
+WHERE = ("data", "where")
 
 
 def check_config(config: Config) -> list[Problem]:
@@ -38,6 +39,7 @@ def check_config(config: Config) -> list[Problem]:
         *_label(config),
         *_weight(config),
         *_split(config),
+        *_where(config),
         *check_names(config),
         *check_model(config),
         *_own_code(config),
@@ -67,6 +69,7 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
         names_by_key |= {(*key, name): name for key, label in labels.items() for name in label.expression.columns}
     names_by_key |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
     names_by_key |= {WEIGHT: config.data.weight} if config.data.weight else {}
+    names_by_key |= {(*WHERE, name): name for name in config.data.columns_of_where}
     unknown = {key: name for key, name in names_by_key.items() if name not in columns}
     # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.
     of_headers = {key: label.text for key, label in labels.items() if column_name(label.text) in columns}
@@ -168,6 +171,14 @@ def _split(config: Config) -> Iterator[Problem]:
     if label_columns and config.data.split.by in ("hash", "group"):
         message = f"expected columns that are not in the label, received {label_columns[0]!r}; remove it"
         yield Problem(("data", "split", "columns"), message)
+
+
+def _where(config: Config) -> Iterator[Problem]:
+    """Yield the columns of `data.where` that `data.columns` does not read."""
+    read = config.data.columns
+    for name in config.data.columns_of_where:
+        if read and name not in read:
+            yield Problem(WHERE, f"expected columns that data.columns names, received {name!r}; add it there")
 
 
 def _own_code(config: Config) -> Iterator[Problem]:

@@ -114,6 +114,7 @@ class _Config(Section):
         """
         replaced = {
             "path": path,
+            "where": None,
             "spans": spans or SpansConfig(),
             "split": SplitConfig(train=1, eval=1),
             "bigquery": None,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pipeline.core.records import BLESSED
+from pipeline.core.records import BLESSED, QUARANTINED
 from pipeline.core.text import format_time, plain
 from pipeline.inspection.evaluation_tables import format_slice_name, make_metric_rows
 from pipeline.inspection.report import evaluation_charts
@@ -235,6 +235,6 @@ def _list_limitations(content: Content) -> list[str]:
         for check in summary.checks[:_CHECKS]
         if not check.judged
     ]
-    if summary.rows_quarantined:
-        limitations.append(f"{summary.rows_quarantined:,} bad rows were quarantined before the training.")
+    if QUARANTINED in summary.rows_excluded:
+        limitations.append(f"{summary.rows_excluded[QUARANTINED]:,} bad rows were quarantined before the training.")
     return limitations

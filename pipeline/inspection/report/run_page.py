@@ -222,9 +222,8 @@ def _describe_forced_blessing(summary: RunSummary) -> str | None:
 
 
 def _list_rows(summary: RunSummary) -> list[tuple[str, int]]:
-    excluded = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
     read = {} if summary.rows_read is None else {"read": summary.rows_read}
-    return [*read.items(), *summary.rows.items(), *((name, count) for name, count in excluded.items() if count)]
+    return [*read.items(), *summary.rows.items(), *summary.rows_excluded.items()]
 
 
 def _prepare_pipeline(run: Mapping[str, Any], upstream: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:

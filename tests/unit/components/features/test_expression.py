@@ -39,6 +39,9 @@ class Numbers:
         ("`Fare ($)` > Größe - 1e-1", {"Fare": 2, "Grosse": 2}, True),
         ("`not` + `価格`", {"not": 1, "u4fa1u683c": 2}, 3),
         ("x == 'a`b`'", {"x": "a`b`"}, True),
+        ("x in ('a', 'b') and y not in (1, -2)", {"x": "b", "y": 2}, True),
+        ("x in [3] or y in ('a')", {"x": 4, "y": "a"}, True),
+        ("x not in (1, 2)", {"x": 2}, False),
     ],
 )
 def test_expression_is_evaluated(text: str, columns: dict[str, Any], value: object) -> None:
@@ -67,7 +70,7 @@ def test_header_of_a_column_is_accepted_as_a_label(header: str, name: str) -> No
     assert parsed.evaluate({name: 7}, Numbers()) == 7
 
 
-@pytest.mark.parametrize("name", ["class", "or", "not", "None", "fare"])
+@pytest.mark.parametrize("name", ["class", "or", "not", "in", "None", "fare"])
 def test_column_text_is_parsed_as_the_column(name: str) -> None:
     assert expression.parse(f"{expression.column_text(name)} == 1").columns == (name,)
 
@@ -82,11 +85,43 @@ def test_deep_expression_is_rejected(text: str) -> None:
     "text",
     ["f(x)", "x.y > 2", "x[0] > 2", "(lambda: x)", "(x if y else z)", "[x] == 1", "x ** 2", "x // 2", "x < y < z",
      "x is y > 2", "True == x", "(x := 1)", "f'{x}'", "x; y > 1", "", "1 + 2", "None == x", "x in (y)", "b'a' == x",
+     "x in ()", "x in 'a' in 'b'",
      "?", "`` > 1", "`?` > 1", "Fare ($)", "tips >", "`Fare ($)`x > 1", "℘ > `Fare ($)`", "t\u07efx > 1"],
 )  # fmt: skip
 def test_other_syntax_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"label|expected|chain"):
         expression.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("fare > 0 and pay in ('Cash', 'Card')", {"pay"}),
+        ("active and not (a < b)", set()),
+        ("day >= '2024-01-01'", {"day"}),
+    ],
+)
+def test_columns_of_a_condition_are_numbers_or_texts(text: str, texts: set[str]) -> None:
+    parsed, found = expression.parse_condition(text)
+    assert found == texts <= set(parsed.columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x + 1", "expected a condition such as fare > 0, received 'x \\+ 1'"),
+        ("-x", "expected a condition such as fare > 0, received '-x'"),
+        ("x == 'a' and x > 3", "expected either numbers or strings beside 'x', received both"),
+        ("x and x == 'a'", "expected either numbers or strings beside 'x', received both"),
+        ("x + 'a' == 3", r"expected a number, received a text in \"x \+ 'a'\""),
+        ("(x > 1) + 2 == 3", r"expected a number, received a condition in '\(x > 1\) \+ 2'"),
+        ("x and 'a'", "expected a condition, received a text"),
+        ("f(x) > 1", "expected columns, numbers, strings"),
+    ],
+)
+def test_other_texts_are_no_conditions(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        expression.parse_condition(text)
 
 
 @given(st.text(max_size=40))

@@ -205,6 +205,26 @@ def test_features_are_named_after_their_columns_and_operations(config: Path) -> 
     assert FeaturesConfig.model_validate_json(features.model_dump_json()) == features
 
 
+def test_condition_on_rows_is_checked_before_a_run(config: Path) -> None:
+    config.write_text(CONFIG.replace("data:\n", "data:\n  where: fare > 0 and compny in ('A', 'B')\n"))
+    columns = ["tips", "fare", "company", "miles", "street"]
+    (problem,) = check_columns(load(str(config)).config, columns)
+    assert problem.key == ("data", "where", "compny")
+    assert problem.message == "the data has no column 'compny'; did you mean 'company'?"
+    for where, message in {
+        "fare + 1": "expected a condition such as fare > 0, received 'fare + 1'",
+        "fare > 0 and fare == 'x'": "expected either numbers or strings beside 'fare'",
+    }.items():
+        config.write_text(CONFIG.replace("data:\n", f"data:\n  where: {where}\n"))
+        (error,) = list_errors(config)
+        assert message in error
+    config.write_text(
+        CONFIG.replace("data:\n", "data:\n  where: riders > 1\n  columns: [tips, fare, company, miles]\n")
+    )
+    (error,) = list_errors(config)
+    assert "data.where: expected columns that data.columns names, received 'riders'; add it there" in error
+
+
 def test_columns_of_a_cross_must_exist_and_must_not_contain_floats(config: Path) -> None:
     config.write_text(
         CONFIG.replace("features:\n", "features:\n  crosses:\n    place: {columns: [company, stret], buckets: 9}\n")
