@@ -11,84 +11,85 @@ from __future__ import annotations
 import tensorflow as tf
 
 _HEAD = 1 << 17
-"""Bytes at the start of a file that may contain EXIF data. It follows the first marker and has at most 64 KiB."""
+"""Bytes at the start of a file in which the segment of EXIF data begins. It follows the first marker."""
 _EXIF, _SCAN, _END = 0xE1, 0xDA, 0xD9
 """Markers in a JPEG: segment of EXIF data, start of the pixels, end of the image."""
-_TAG = 0x0112
+_TAG, _TAG_BYTES = 0x0112, 12
+_LENGTH = [0, 0, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0]
+"""Mask of the length in the first bytes of a segment."""
 _LONG = 4
 """Type of a tag whose value has 32 bits. Values of other types are read as 16 bits."""
 _MOST_TAGS = 512
 
 
-def upright(image: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
-    """Rotate and mirror an image according to the orientation in its file.
+def turn_upright(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """Rotate and mirror an image according to its orientation.
 
     Args:
       image: Decoded pixels; shape [height, width, channels].
-      data: Encoded file; scalar string.
+      number: The orientation, see `orientations`; scalar int64.
 
     Returns:
       The upright pixels. With an orientation from 5 to 8, height and width are exchanged.
     """
-    number = orientation(data)
     return tf.cond(tf.equal(number, 1), lambda: image, lambda: _turn(image, number))
 
 
-def orientation(data: tf.Tensor) -> tf.Tensor:
-    """Return the orientation of an image file.
+def orientations(files: tf.Tensor) -> tf.Tensor:
+    """Return the orientations of image files.
+
+    The segments of all files are skipped in one loop, because a loop per file would take two thirds of the time
+    of decoding a JPEG of 224 by 224 pixels.
 
     Args:
-      data: Encoded file; scalar string.
+      files: Encoded files; strings of shape [batch].
 
     Returns:
-      Scalar int64 from 1 to 8; 1 (upright) if the file lacks the tag.
+      int64, shape [batch], from 1 to 8; 1 (upright) if a file lacks the tag.
     """
-    head = tf.io.decode_raw(tf.strings.substr(data, 0, _HEAD), tf.uint8)
-    size = tf.size(head, tf.int64)
-    # Bytes behind the end are 0.
-    padded = tf.concat([tf.cast(head, tf.int64), [0]], axis=0)
+    sizes = tf.cast(tf.strings.length(files), tf.int64)
 
-    def byte(index: tf.Tensor) -> tf.Tensor:
-        return tf.gather(padded, tf.minimum(index, size))
+    def read(at: tf.Tensor, count: int) -> tf.Tensor:
+        """Return the bytes at a position of each file, int64 of shape [batch, count]; bytes behind the end are 0."""
+        pieces = tf.strings.substr(files, tf.minimum(at, sizes), tf.fill(tf.shape(at), tf.constant(count, tf.int64)))
+        return tf.cast(tf.io.decode_raw(pieces, tf.uint8, fixed_length=count), tf.int64)
+
+    def is_exif(at: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_all(tf.equal(read(at, 10) | _LENGTH, [0xFF, _EXIF, 0xFF, 0xFF, *b"Exif\0\0"]), axis=1)
 
     def is_before_exif(at: tf.Tensor) -> tf.Tensor:
-        start, marker = byte(at), byte(at + 1)
-        is_segment = (at + 4 < size) & tf.equal(start, 0xFF) & (marker != _SCAN) & (marker != _END)
-        return is_segment & ~_is_exif(data, at, marker)
+        start, marker = tf.unstack(read(at, 2), axis=1)
+        is_segment = (at + 4 < tf.minimum(sizes, _HEAD)) & tf.equal(start, 0xFF)
+        return is_segment & (marker != _SCAN) & (marker != _END) & ~is_exif(at)
 
     def skip_segment(at: tf.Tensor) -> tuple[tf.Tensor]:
-        high, low = byte(at + 2), byte(at + 3)
-        return (at + 2 + 256 * high + low,)
+        return (tf.where(is_before_exif(at), at + 2 + tf.reduce_sum(read(at + 2, 2) * [256, 1], axis=1), at),)
 
-    first = tf.constant(2, tf.int64)
-    (at,) = tf.while_loop(is_before_exif, skip_segment, (first,))
-    is_exif = tf.equal(byte(first - 1), 0xD8) & _is_exif(data, at, byte(at + 1))
-    tiff = at + 10
-    is_little = tf.equal(byte(tiff), ord("I"))
-    weights = {width: _weigh_bytes(width, is_little) for width in (2, 4)}
+    def read_tags() -> tf.Tensor:
+        tiff = at + 10
+        is_little = tf.equal(read(tiff, 1), ord("I"))
 
-    def number(index: tf.Tensor, width: int) -> tf.Tensor:
-        """Return the unsigned integers of `width` bytes at the positions `index`."""
-        return tf.reduce_sum(byte(index[..., tf.newaxis] + tf.range(width, dtype=tf.int64)) * weights[width], axis=-1)
+        def number(data: tf.Tensor) -> tf.Tensor:
+            """Return the unsigned integers in the last axis."""
+            weights = tf.constant([256**position for position in range(data.shape[-1])], tf.int64)
+            little = tf.reshape(is_little, [-1] + [1] * (data.shape.rank - 1))
+            return tf.reduce_sum(data * tf.where(little, weights, weights[::-1]), axis=-1)
 
-    table = tiff + number(tiff + 4, 4)
-    tags = table + 2 + 12 * tf.range(tf.minimum(number(table, 2), _MOST_TAGS))
-    tags = tf.boolean_mask(tags, tf.equal(number(tags, 2), _TAG))
-    values = tf.where(tf.equal(number(tags + 2, 2), _LONG), number(tags + 8, 4), number(tags + 8, 2))
-    value = tf.reduce_max(tf.concat([values[:1], [1]], axis=0))
-    return tf.where(is_exif & (value <= 8), value, 1)
+        table = tiff + number(read(tiff + 4, 4))
+        tags = tf.reshape(read(table + 2, _TAG_BYTES * _MOST_TAGS), [-1, _MOST_TAGS, _TAG_BYTES])
+        counts = number(read(table, 2))
+        matches = tf.equal(number(tags[..., :2]), _TAG) & (tf.range(_MOST_TAGS, dtype=tf.int64) < counts[:, tf.newaxis])
+        tag = tf.gather(tags, tf.argmax(matches, axis=1), batch_dims=1)
+        value = tf.where(tf.equal(number(tag[:, 2:4]), _LONG), number(tag[:, 8:]), number(tag[:, 8:10]))
+        is_valid = has_exif & tf.reduce_any(matches, axis=1) & (value >= 1) & (value <= 8)
+        return tf.where(is_valid, value, 1)
 
-
-def _weigh_bytes(width: int, is_little: tf.Tensor) -> tf.Tensor:
-    """Return the factors of the bytes of an unsigned integer; int64 of shape [width]."""
-    factors = tf.constant([256**position for position in range(width)], tf.int64)
-    return tf.where(is_little, factors, factors[::-1])
-
-
-def _is_exif(data: tf.Tensor, at: tf.Tensor, marker: tf.Tensor) -> tf.Tensor:
-    """Return whether the segment at an offset contains EXIF data; scalar bool."""
-    start = tf.minimum(at + 4, tf.cast(tf.strings.length(data), tf.int64))
-    return tf.equal(marker, _EXIF) & tf.equal(tf.strings.substr(data, start, 6), b"Exif\0\0")
+    begins = tf.equal(read(tf.ones_like(sizes), 1)[:, 0], 0xD8)
+    (at,) = tf.while_loop(
+        lambda at: tf.reduce_any(begins & is_before_exif(at)), skip_segment, (2 * tf.ones_like(sizes),)
+    )
+    has_exif = begins & is_exif(at)
+    return tf.cond(tf.reduce_any(has_exif), read_tags, lambda: tf.ones_like(sizes))
 
 
 def _turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:

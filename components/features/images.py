@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from components.features.config import FeaturesConfig
 from components.features.image_ops import Image
-from components.features.image_orientation import upright
+from components.features.image_orientation import orientations, turn_upright
 
 _PARALLEL = 16
 """Number of images of a batch that are decoded in parallel."""
@@ -75,14 +75,17 @@ def _pixels(op: Image, encoded: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Return pixels in [0, 255], rounded if the dtype is an integer."""
     shape = [op.height, op.width, op.channels]
 
-    def resize(data: tf.Tensor) -> tf.Tensor:
-        image = upright(tf.io.decode_image(data, channels=op.channels, expand_animations=False), data)
+    def resize(data: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
+        image = tf.io.decode_image(data, channels=op.channels, expand_animations=False)
+        image = turn_upright(image, orientation)
         pixels = tf.ensure_shape(tf.image.resize(tf.cast(image, tf.float32), shape[:2], antialias=True), shape)
         return tf.cast(tf.round(pixels) if dtype.is_integer else pixels, dtype)
 
-    def decode_one(data: tf.Tensor) -> tf.Tensor:
-        return tf.cond(tf.equal(tf.strings.length(data), 0), lambda: tf.zeros(shape, dtype), lambda: resize(data))
+    def decode_one(image: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        is_missing = tf.equal(tf.strings.length(image[0]), 0)
+        return tf.cond(is_missing, lambda: tf.zeros(shape, dtype), lambda: resize(*image))
 
     spec = tf.TensorSpec(shape, dtype)
-    pixels = tf.map_fn(decode_one, encoded, fn_output_signature=spec, parallel_iterations=_PARALLEL)
+    images = encoded, orientations(encoded)
+    pixels = tf.map_fn(decode_one, images, fn_output_signature=spec, parallel_iterations=_PARALLEL)
     return tf.reshape(pixels, [-1, op.height * op.width * op.channels])

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 
 from components.features import images
 from components.features.image_ops import Image
-from components.features.image_orientation import orientation
+from components.features.image_orientation import orientations
 
 pytestmark = pytest.mark.both_lines
 
@@ -33,7 +33,13 @@ def photo(number: int, endian: str = "<", **options: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def read() -> Any:
-    return tf.function(orientation, input_signature=[tf.TensorSpec([], tf.string)])
+    many = tf.function(orientations, input_signature=[tf.TensorSpec([None], tf.string)])
+
+    def read_one(data: bytes) -> int:
+        """Read the orientation of a file next to other files."""
+        return int(many([photo(3), data, b""])[1])
+
+    return read_one
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -45,6 +51,14 @@ def test_pixels_equal_the_upright_image(number: int, read: Any) -> None:
         op = Image(height=upright.shape[0], width=upright.shape[1])
         pixels = images.decode({"photo": op}, {"photo": tf.constant([data + b"video"])})["photo"]
         np.testing.assert_allclose(pixels[0], upright.reshape(-1) / 255, atol=0.02)
+
+
+def test_files_of_a_batch_do_not_influence_each_other() -> None:
+    png = io.BytesIO()
+    Pillow.fromarray(BLOCKS).save(png, "PNG")
+    files = [*(photo(number, endian) for number in range(1, 9) for endian in "<>"), png.getvalue(), b"", photo(6)[:30]]
+    assert orientations(tf.constant(files)).numpy().tolist() == [*(number // 2 for number in range(2, 18)), 1, 1, 1]
+    assert orientations(tf.constant([], tf.string)).numpy().tolist() == []
 
 
 def test_exif_data_is_found_only_in_its_segment(read: Any) -> None:
