@@ -5,6 +5,7 @@ This module imports neither Beam nor TFX, because the workers of a training clus
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -15,11 +16,14 @@ from pyarrow import parquet
 from components.base.errors import MachineError
 from components.data import file_io
 from components.data.checked_parquet import CheckedFile
+from components.data.parallel_reads import read_in_parallel
 
 _MAGIC = b"PAR1"
 _VALUE_BYTES = {"INT64": 8, "FLOAT": 4}
 _TEXT_BYTES = 64
-"""Bytes of a text in memory, including pointers. Longer texts are rare among transformed features."""
+"""Minimum bytes of a text in memory, including pointers. Encoded images are much longer."""
+_FOOTERS = 16
+"""Number of footers that are read in parallel."""
 
 
 class RowGroup(NamedTuple):
@@ -50,16 +54,7 @@ def row_groups(paths: Iterable[str]) -> list[RowGroup]:
     Raises:
       MachineError: If a file cannot be read.
     """
-    row_groups = []
-    for path in paths:
-        with _open(path) as file:
-            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-            row_groups += [
-                RowGroup(path, number, group.num_rows, _memory(group))
-                for number, group in enumerate(groups)
-                if group.num_rows
-            ]
-    return row_groups
+    return list(itertools.chain.from_iterable(read_in_parallel(_read_footer, paths, _FOOTERS)))
 
 
 def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
@@ -78,9 +73,24 @@ def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
         return batch
 
 
+def _read_footer(path: str) -> list[RowGroup]:
+    with _open(path) as file:
+        groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+        return [
+            RowGroup(path, number, group.num_rows, _memory(group))
+            for number, group in enumerate(groups)
+            if group.num_rows
+        ]
+
+
 def _memory(group: parquet.RowGroupMetaData) -> int:
-    columns = [group.column(index) for index in range(group.num_columns)]
-    return sum(column.num_values * _VALUE_BYTES.get(column.physical_type, _TEXT_BYTES) for column in columns)
+    return sum(_column_memory(group.column(index)) for index in range(group.num_columns))
+
+
+def _column_memory(column: parquet.ColumnChunkMetaData) -> int:
+    if column.physical_type in _VALUE_BYTES:
+        return int(column.num_values * _VALUE_BYTES[column.physical_type])
+    return int(max(column.num_values * _TEXT_BYTES, column.total_uncompressed_size))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -16,7 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from components.base.errors import MachineError
+from components.base.files import is_remote
 from components.data import row_groups
+from components.data.parallel_reads import READERS, read_in_parallel
 from components.data.row_groups import RowGroup
 from components.features import feature_names
 from components.trainer.validation_part import Mask
@@ -152,20 +155,21 @@ class Shard:
         return rows if self.masks is None else part(rows, self.masks[number])
 
     def load(self) -> Rows:
-        """Return every `count`-th row of the files, from row `index` on.
+        """Return every `count`-th row of the files, from row `index` on; remote row groups are read in parallel.
 
         Raises:
           MachineError: As for `read`.
         """
-        return join(self._read_worker_rows(), len(range(self.index, int(self.sizes.sum()), self.count)))
-
-    def _read_worker_rows(self) -> Iterator[Rows]:
-        before = 0
-        for number, size in enumerate(self.sizes):
-            first = (self.index - before) % self.count
-            if first < size:
-                yield part(self.read(number), slice(first, None, self.count))
-            before += int(size)
+        # A single reader is fast enough for local files, and needs memory for one row group only.
+        readers = READERS if is_remote(self.groups[0].path) else 1
+        before = np.cumsum(self.sizes) - self.sizes
+        starts = {number: (self.index - before[number]) % self.count for number in range(len(self.sizes))}
+        numbers = [number for number, start in starts.items() if start < self.sizes[number]]
+        chunks = (
+            part(rows, slice(starts[number], None, self.count))
+            for number, rows in zip(numbers, read_in_parallel(self.read, numbers, readers), strict=True)
+        )
+        return join(chunks, len(range(self.index, int(self.sizes.sum()), self.count)))
 
 
 class ShuffledShard:
@@ -175,7 +179,8 @@ class ShuffledShard:
     it. A worker reads them in windows of equal size, and shuffles the rows of a window. The row groups of a window
     follow from their numbers of rows, so a batch does not depend on previous batches.
 
-    It holds one window and one row group in memory.
+    While the batches of a window are used, the next window is read in another thread, several row groups in parallel,
+    so that the latency of remote files is hidden. Two windows and these row groups are in memory.
 
     Args:
       shard: The examples.
@@ -195,6 +200,10 @@ class ShuffledShard:
         """Epoch of the window in memory, and number of the window in the epoch."""
         self._shuffled: Rows | None = None
         """The rows of the window, in random order; the last row may be unset, because window sizes differ by one."""
+        self._next: tuple[tuple[int, int], Future[Rows]] | None = None
+        """Epoch and number of the window that is read in advance, and its rows."""
+        self._thread = ThreadPoolExecutor(1)
+        """Reads the windows. At the end of the process, it cannot start further reads, so it ends soon."""
         self._group: tuple[int, Rows] | None = None
 
     def batch(self, number: int) -> Rows:
@@ -224,31 +233,39 @@ class ShuffledShard:
 
     def _read_window(self, epoch: int, index: int) -> Rows:
         if self._shuffled is None or self._window != (epoch, index):
-            start, stop = (self._first + self._begin(window) for window in (index, index + 1))
-            order = self._random(epoch, self._shard.index + 1, index).permutation(stop - start)
-            self._window = None
-            most = -(-self._rows // self._windows)
-            self._shuffled = join(self._read_slices(epoch, start, stop), most, order, self._shuffled)
-            self._window = epoch, index
+            if self._next is None or self._next[0] != (epoch, index):
+                self._next = (epoch, index), self._thread.submit(self._shuffle_window, epoch, index, None)
+            used, reading = self._shuffled, self._next[1]
+            # If reading fails, the next call tries again.
+            self._window = self._shuffled = self._next = None
+            self._window, self._shuffled = (epoch, index), reading.result()
+            following = (epoch, index + 1) if index + 1 < self._windows else (epoch + 1, 0)
+            self._next = following, self._thread.submit(self._shuffle_window, *following, used)
         return self._shuffled
+
+    def _shuffle_window(self, epoch: int, index: int, into: Rows | None) -> Rows:
+        """Read a window, and shuffle its rows into the arrays of a window that is no longer used."""
+        start, stop = (self._first + self._begin(window) for window in (index, index + 1))
+        order = self._random(epoch, self._shard.index + 1, index).permutation(stop - start)
+        most = -(-self._rows // self._windows)
+        return join(self._read_slices(epoch, start, stop), most, order, into)
 
     def _read_slices(self, epoch: int, start: int, stop: int) -> Iterator[Rows]:
         """Yield rows [start, stop) of the row groups in the order of an epoch."""
         order = self._random(epoch, 0).permutation(len(self._sizes))
         ends = np.cumsum(self._sizes[order])
-        for at in range(int(np.searchsorted(ends, start, side="right")), len(order)):
-            begin = int(ends[at] - self._sizes[order[at]])
-            if begin >= stop:
-                return
-            rows = self._read(int(order[at]))
-            yield part(rows, slice(max(start - begin, 0), stop - begin))
+        begins = ends - self._sizes[order]
+        positions = np.flatnonzero((ends > start) & (begins < stop))
+        kept, self._group = self._group, None
 
-    def _read(self, number: int) -> Rows:
-        """Read a row group, and keep it, because the next window may need the rest of its rows."""
-        if self._group is None or self._group[0] != number:
-            self._group = None
-            self._group = number, self._shard.read(number)
-        return self._group[1]
+        def read(number: int) -> Rows:
+            return kept[1] if kept and kept[0] == number else self._shard.read(number)
+
+        numbers = order[positions].tolist()
+        for at, number, rows in zip(positions, numbers, read_in_parallel(read, numbers), strict=True):
+            # The next window may need the rest of the last row group.
+            self._group = number, rows
+            yield part(rows, slice(max(start - int(begins[at]), 0), stop - int(begins[at])))
 
 
 def read(group: RowGroup, columns: Sequence[Column]) -> Rows:

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from components.base.errors import InputError
 from components.compat.tensorflow import call_py_function, register_py_function
+from components.data.parallel_reads import read_in_parallel
 from components.data.row_groups import row_groups
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import (
@@ -97,15 +98,15 @@ class ParquetSource:
           InputError: If the files do not contain examples.
         """
         self._check(1)
-        for number, size in enumerate(self._shard.sizes):
-            rows = self._shard.read(number)
+        sizes = self._shard.sizes
+        for size, rows in zip(sizes, read_in_parallel(self._shard.read, range(len(sizes))), strict=True):
             for start in range(0, int(size), batch_size):
                 batch = arrays(part(rows, slice(start, start + batch_size)))
                 yield self._to_columns([tf.constant(values) for values in batch])
 
     def keys(self, name: str) -> Iterator[Values]:
         """Yield a column, or the sums of several labels, for all rows of the files, a row group at a time."""
-        return (keys(group, name) for group in row_groups(self.files))
+        return read_in_parallel(lambda group: keys(group, name), row_groups(self.files))
 
     @property
     def columns(self) -> FeatureSpec:
@@ -114,10 +115,10 @@ class ParquetSource:
 
     def _batch(self, shard: InputShard, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
         # Derive the buffer from the config and the files alone. If it depended on the machine's memory, a restart on
-        # another machine would read other batches.
+        # another machine would read other batches. Two windows are in memory.
         groups = self._shard.groups
         row_bytes = max(1, self.memory() // sum(group.rows for group in groups))
-        buffer = max(1, min(config.shuffle_buffer, (config.memory_mb << 20) // row_bytes))
+        buffer = max(1, min(config.shuffle_buffer, (config.memory_mb << 20) // (2 * row_bytes)))
         shuffle = {"seed": config.seed, "buffer": buffer, "batch_size": batch_size}
         description = self._describe(count=shard.count, shuffle=shuffle)
         return self._to_columns(_call(_BATCH, description, [shard.index, number], self._list_dtypes()), batch_size)
@@ -222,7 +223,8 @@ def _shard(description: bytes, index: int) -> Shard:
     if "selection" in fields:
         part, inside = fields["selection"]
         part = ValidationPart(*part)
-        numbered = [(keys(group, key(part.by)), number) for number, group in enumerate(groups)]
+        columns_of_keys = read_in_parallel(lambda group: keys(group, key(part.by)), groups)
+        numbered = [(column, number) for number, column in enumerate(columns_of_keys)]
         if inside is None:
             folds = [part.numbers(*arguments) for arguments in numbered]
         else:

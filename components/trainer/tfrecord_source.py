@@ -11,6 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from components.base.errors import InputError
+from components.data.parallel_reads import READERS
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, add_fold, stack
@@ -18,8 +19,6 @@ from components.trainer.validation_part import Selection, ValidationPart, key
 
 _UNPACKED = 12
 """Maximum bytes of a parsed example per byte of its compressed file; files that Transform writes need 4 to 9."""
-_READERS = 4
-"""Files read in parallel."""
 _ALL = 1 << 40
 _BLOCK = 256
 _HASHES = 1 << 40
@@ -81,8 +80,9 @@ class TfrecordSource:
             # Read records in blocks: passing them on singly would cost several times as much as reading them.
             blocks = tf.data.Dataset.from_tensor_slices(order).interleave(
                 lambda path: self._select_blocks(_open(path).batch(_BLOCK)),
-                _READERS,
-                num_parallel_calls=tf.data.AUTOTUNE,
+                READERS,
+                # Not AUTOTUNE, which may read a single file.
+                num_parallel_calls=READERS,
                 deterministic=True,
             )
             records = blocks.unbatch()
@@ -136,7 +136,7 @@ class TfrecordSource:
 
     def _read_all(self) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(
-            self.files, compression_type="GZIP", buffer_size=1 << 20, num_parallel_reads=min(len(self.files), _READERS)
+            self.files, compression_type="GZIP", buffer_size=1 << 20, num_parallel_reads=min(len(self.files), READERS)
         )
 
     def _read_records(self) -> tf.data.Dataset:

@@ -415,7 +415,7 @@ def test_memory_is_divided_among_elastic_workers_on_the_same_machine(
     assert isinstance(examples, dict) is is_held
 
 
-@pytest.mark.parametrize(("row_mb", "rows"), [(0.001, 500), (0.1, 40), (8, 1)])
+@pytest.mark.parametrize(("row_mb", "rows"), [(0.001, 500), (0.1, 20), (8, 1)])
 def test_shuffle_buffer_has_fewer_rows_if_rows_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_mb: float, rows: int
 ) -> None:

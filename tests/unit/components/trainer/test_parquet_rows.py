@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import chain
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from components.base.errors import MachineError
+from components.data.parallel_reads import READERS
 from components.data.row_groups import RowGroup, row_groups
 from components.features import feature_names
 from components.trainer import parquet_rows
@@ -41,11 +43,19 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
+def await_next_window(shard: ShuffledShard) -> None:
+    assert shard._next is not None
+    shard._next[1].result()
+
+
 def test_epoch_reads_each_row_group_once(tmp_path: Path, reads: list[int]) -> None:
     shard = ShuffledShard(Shard(write(tmp_path, 100, 10), [ID], 0, 1), seed=1, buffer=25, batch_size=5)
     rows = list(chain.from_iterable(shard.batch(number)[0].tolist() for number in range(20)))
     assert sorted(rows) == list(range(100))
-    assert sorted(reads) == list(range(10))
+    await_next_window(shard)
+    # The first window of the next epoch follows.
+    assert sorted(reads[:10]) == list(range(10))
+    assert len(reads[10:]) <= 3
     assert rows != list(range(100))
 
 
@@ -55,9 +65,40 @@ def test_later_batch_only_reads_its_window(tmp_path: Path, reads: list[int]) -> 
     expected = [shards[0].batch(number)[0].tolist() for number in range(60)]
     reads.clear()
     assert shards[1].batch(59)[0].tolist() == expected[59]
-    # A window of at most 12 rows lies in at most 3 row groups, and a batch in at most 2 windows.
-    assert len(reads) <= 4
+    await_next_window(shards[1])
+    # A batch lies in at most 2 windows of at most 12 rows, and the next window is read in advance.
+    assert len(reads) <= 6
     assert shards[0].batch(3)[0].tolist() == expected[3]
+
+
+def test_row_groups_are_read_in_parallel_and_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every read waits until four reads have begun; the second window is read without a request for its batches."""
+    together, started = threading.Barrier(READERS), threading.Semaphore(0)
+
+    def read_together(group: RowGroup, columns: list[Column]) -> Rows:
+        together.wait(timeout=60)
+        started.release()
+        return read(group, columns)
+
+    groups = write(tmp_path, 80, 10)
+    expected = [ShuffledShard(Shard(groups, [ID], 0, 1), 1, 40, 10).batch(number)[0].tolist() for number in range(8)]
+    monkeypatch.setattr(parquet_rows, "read", read_together)
+    shard = ShuffledShard(Shard(groups, [ID], 0, 1), seed=1, buffer=40, batch_size=10)
+    assert shard.batch(0)[0].tolist() == expected[0]
+    assert all(started.acquire(timeout=60) for _ in groups)
+    assert [shard.batch(number)[0].tolist() for number in range(8)] == expected
+
+
+def test_failed_read_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(group: RowGroup, columns: list[Column]) -> Rows:
+        raise MachineError(f"{group.path}: lost connection", "run again")
+
+    shard = ShuffledShard(Shard(write(tmp_path, 20, 5), [ID], 0, 1), seed=1, buffer=20, batch_size=20)
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_rows, "read", fail)
+        with pytest.raises(MachineError, match="lost connection"):
+            shard.batch(0)
+    assert sorted(shard.batch(0)[0].tolist()) == list(range(20))
 
 
 def test_batch_does_not_change_when_the_next_window_is_read(tmp_path: Path) -> None:
