@@ -10,6 +10,7 @@ python -m benchmarks.images_ingest_program SIDE INPUT OUTPUT
 | `check` | a folder for each class | only reads and checks the images |
 | `statistics` | the examples of `folders` | StatisticsGen's executor |
 | `similarity` | a number of images | compares the thumbnails of a fifth of the images with all others |
+| `search` | a number of images | the same on Beam's direct runner, in one worker, from the files of ingest |
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _SOURCES: Mapping[str, Mapping[str, Any]] = {
 }
 _MEGAPIXELS = 50
 _THUMBNAIL = 9
+_ROWS = 20_000
+"""Images in a file of facts."""
 
 
 def main(side: str, source: str, output: Path) -> None:
@@ -41,6 +44,7 @@ def main(side: str, source: str, output: Path) -> None:
         "check": lambda: _check(Path(source)),
         "statistics": lambda: _statistics(source, output),
         "similarity": lambda: _similarity(int(source)),
+        "search": lambda: _search(int(source), output),
     }
     measure.report(prepare[side]())
 
@@ -96,14 +100,53 @@ def _check(source: Path) -> Callable[[], object]:
     return work
 
 
-def _similarity(count: int) -> Callable[[], object]:
+def _search(count: int, output: Path) -> Callable[[], object]:
+    import apache_beam as beam
+    import pyarrow as pa
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from components.data import image_facts
+    from components.data.examples import ParquetWriter
+    from components.statistics import similarity_search
+
+    names, thumbnails = _generate_thumbnails(count)
+    border = count // 5
+    (output / image_facts.FOLDER).mkdir(parents=True)
+    for split, start, stop in (("eval", 0, border), ("train", border, count)):
+        starts = range(start, stop, _ROWS)
+        for number, first in enumerate(starts):
+            rows = slice(first, min(first + _ROWS, stop))
+            pixels = pa.array([thumbnail.tobytes() for thumbnail in thumbnails[rows]], pa.binary())
+            sides = pa.array([64] * len(pixels))
+            columns = {"name": names[rows], "thumbnail": pixels, "width": sides, "height": sides}
+            path = output / image_facts.FOLDER / image_facts.file_name(split, number, len(starts))
+            batch = pa.RecordBatch.from_arrays(list(columns.values()), [f"image.{field}" for field in columns])
+            writer = ParquetWriter(str(path), batch.schema)
+            writer.write(batch)
+            writer.close()
+    files = {("image", split): image_facts.files(str(output), split) for split in ("train", "eval")}
+    options = PipelineOptions(["--runner=DirectRunner", "--direct_running_mode=in_memory"])
+
+    def work() -> None:
+        with beam.Pipeline(options=options) as pipeline:
+            _ = pipeline | similarity_search.WriteNearDuplicates(files, "train", count, str(output))
+
+    return work
+
+
+def _generate_thumbnails(count: int) -> tuple[Any, Any]:
+    """Return the names and the thumbnails of random images."""
     import numpy as np
     import pyarrow as pa
 
+    thumbnails = np.random.default_rng(0).integers(0, 256, (count, _THUMBNAIL, _THUMBNAIL), np.uint8)
+    return pa.array([str(number).encode() for number in range(count)]), thumbnails
+
+
+def _similarity(count: int) -> Callable[[], object]:
     from components.statistics import image_similarity
 
-    thumbnails = np.random.default_rng(0).integers(0, 256, (count, _THUMBNAIL, _THUMBNAIL)).astype(np.uint8)
-    names = pa.array([str(number).encode() for number in range(count)])
+    names, thumbnails = _generate_thumbnails(count)
     border = count // 5
     eval_images = image_similarity.Images(names[:border], thumbnails[:border])
     train = image_similarity.Images(names[border:], thumbnails[border:])

@@ -6,7 +6,7 @@ example. So statistics and the search for near duplicates do not decode images a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyarrow import parquet
 from components.base.errors import MachineError
 from components.data import file_io
 from components.data.checked_parquet import CheckedFile
+from components.data.parallel_reads import read_in_parallel
 
 FOLDER = "images"
 """Folder of the facts in the folder of the examples, with one file per file of examples."""
@@ -91,22 +92,21 @@ def columns(uri: str, split: str) -> list[str]:
       uri: Folder of the examples.
       split: Name of the split.
     """
-    for path in _files(uri, split)[:1]:
+    for path in files(uri, split)[:1]:
         with file_io.open_binary(path) as file:
             names = parquet.read_schema(file).names
         return [name.removesuffix(".name") for name in names if name.endswith(".name")]
     return []
 
 
-def read(uri: str, split: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the facts of a split, with one row per example.
+def read(paths: Iterable[str], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield facts, with one row per example.
 
     Args:
-      uri: Folder of the examples.
-      split: Name of the split.
+      paths: Files of facts, see `files`.
       names: Columns to read, such as `image.width`.
     """
-    for path in _files(uri, split):
+    for path in paths:
         try:
             with file_io.open_binary(path) as file:
                 parquet_file = parquet.ParquetFile(CheckedFile(file))
@@ -120,6 +120,17 @@ def read(uri: str, split: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]
             ) from error
 
 
-def _files(uri: str, split: str) -> list[str]:
+def files(uri: str, split: str) -> list[str]:
+    """Return the files of facts of a split, in the order of the files of examples."""
     folder = file_io.join(uri, FOLDER)
     return sorted(file_io.file_system(uri).glob(file_io.join(folder, f"{split}-[0-9]*.parquet")))
+
+
+def count_rows(paths: Iterable[str]) -> int:
+    """Return the number of rows of files of facts; only the footers are read."""
+    return sum(read_in_parallel(_read_row_count, paths))
+
+
+def _read_row_count(path: str) -> int:
+    with file_io.open_binary(path) as file:
+        return int(parquet.ParquetFile(file).metadata.num_rows)

@@ -30,6 +30,8 @@ class NearDuplicates:
       images: Number of images that were compared. Very small images and images of a single colour are not compared.
       found: Number of compared images that have a near duplicate in the training split.
       pairs: The most similar pairs.
+      bounded: Number of images that share a hash with too many images of the training split, and were compared with
+        some of them only, so that the most similar image may be another one.
     """
 
     column: str
@@ -37,6 +39,7 @@ class NearDuplicates:
     images: int
     found: int
     pairs: tuple[Pair, ...] = ()
+    bounded: int = 0
 
     @property
     def share(self) -> float:
@@ -45,4 +48,6 @@ class NearDuplicates:
 
     def __str__(self) -> str:
         worst = "".join(f"; {pair.name} and {pair.train} of train" for pair in self.pairs[:1])
-        return f"{self.split}: {self.column}: {self.found:,} of {self.images:,} images look like one of train{worst}"
+        bounded = f"; {self.bounded:,} were compared with some of many similar images" if self.bounded else ""
+        found = f"{self.found:,} of {self.images:,} images look like one of train"
+        return f"{self.split}: {self.column}: {found}{worst}{bounded}"

@@ -78,7 +78,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
                 | ComputeStatistics(stored, options.to_json(), sampled)
                 | "Write" >> beam.Map(_write, folders)
             )
-        images.write(examples.uri, folders, statistics.uri)
+        images.write(examples.uri, folders, statistics.uri, self._make_beam_pipeline)
 
 
 def _options(input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]) -> tfdv.StatsOptions:

@@ -39,7 +39,7 @@ def test_facts_compare_the_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     measured, facts = images.images(tmp_path, COUNT, 1)
     assert list(measured) == [
         *("folders", "table", "records", "check", "statistics"),
-        *(f"similarity of {count:,}" for count in images._COMPARED),
+        *(f"{side} of {count:,}" for count in images._COMPARED for side in ("similarity", "search")),
     ]
     assert facts["bytes of an image's facts, on the disk"] == 5
     assert str(facts["CPU-seconds, check alone / folders"]) == "0.250 (0.250 to 0.250)"

@@ -149,14 +149,22 @@ def read_facts(examples: standard_artifacts.Examples, column: str) -> list[dict[
     rows = []
     for split in ingest_runs.splits(examples):
         assert image_facts.columns(examples.uri, split) == [column]
-        rows += [row for batch in image_facts.read(examples.uri, split, field_names) for row in batch.to_pylist()]
+        rows += [
+            row
+            for batch in image_facts.read(image_facts.files(examples.uri, split), field_names)
+            for row in batch.to_pylist()
+        ]
     return [{name.removeprefix(f"{column}."): value for name, value in row.items()} for row in rows]
 
 
 def test_facts_about_images_are_stored_with_the_examples(photos: Path, tmp_path: Path) -> None:
     examples = ingest(table(photos, "csv"), tmp_path / "out", beam=ingest_runs.TWO_WORKERS)
     for split, rows in by_split(examples).items():
-        names = [row for batch in image_facts.read(examples.uri, split, ["image.name"]) for row in batch[0].to_pylist()]
+        names = [
+            row
+            for batch in image_facts.read(image_facts.files(examples.uri, split), ["image.name"])
+            for row in batch[0].to_pylist()
+        ]
         assert sorted(names) == sorted(str(row["file"]).encode() for row in rows)
     (first,) = (
         image_figures for image_figures in read_facts(examples, "image") if image_figures["name"] == b"files/0.jpg"

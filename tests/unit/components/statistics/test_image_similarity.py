@@ -39,7 +39,7 @@ def find(folder: Path, train: dict[str, bytes], evaluated: dict[str, bytes]) -> 
     """Return the near duplicates of the split `eval` in the split `train`."""
     store(folder, "train", train)
     store(folder, "eval", evaluated)
-    images = [image_similarity.read(str(folder), split, "image") for split in ("train", "eval")]
+    images = [image_similarity.read(image_facts.files(str(folder), split), "image") for split in ("train", "eval")]
     return image_similarity.find(images[0], images[1], "image", "eval")
 
 
@@ -139,7 +139,7 @@ def test_hashes_find_nearly_all_pairs_of_a_complete_comparison(monkeypatch: pyte
     others = random.integers(40, 216, (2_000, size, size)).astype(np.uint8)
     evaluated = np.concatenate([copies, others, train[7:8]])
     similarity, _ = image_similarity._compare_all(train, evaluated)
-    hashed, nearest = image_similarity._compare_hashed(train, evaluated)
+    hashed, nearest, is_bounded = image_similarity._compare_hashed(train, evaluated)
     similar = similarity >= image_similarity.SIMILAR
     assert 300 < similar.sum() < 800, "the border is among the copies"
     found = hashed >= image_similarity.SIMILAR
@@ -148,6 +148,32 @@ def test_hashes_find_nearly_all_pairs_of_a_complete_comparison(monkeypatch: pyte
     np.testing.assert_allclose(hashed[found], similarity[found], rtol=0, atol=1e-5)
     assert (nearest[:800][found[:800]] == np.flatnonzero(found[:800])).mean() > 0.99
     assert found[-1]
+    assert np.flatnonzero(is_bounded).tolist() == [7, 2_800], "201 images are equal to these"
     monkeypatch.setattr(image_similarity, "_EXACT_PAIRS", 0)
     result = image_similarity.find(make_images(train, "t"), make_images(evaluated, "o"), "image", "eval")
-    assert (result.images, result.found) == (len(evaluated), found.sum())
+    assert (result.images, result.found, result.bounded) == (len(evaluated), found.sum(), 2)
+    assert str(result).endswith("; 2 were compared with some of many similar images")
+
+
+def test_images_with_few_different_bits_share_a_band() -> None:
+    """The pigeonhole principle: with fewer different bits than bands, a band is equal."""
+    random = np.random.default_rng(5)
+    bands, bits = image_similarity.BANDS, image_similarity.BITS
+    train = random.integers(0, 2, (500, bands * bits))
+    for different in (1, image_similarity.MOST_DIFFERENT_BITS, bands):
+        # The worst case: the different bits are in different bands.
+        flipped = random.permuted(np.tile(np.arange(bands), (500, 1)), axis=1)[:, :different] * bits
+        other = train.copy()
+        other[np.arange(500)[:, np.newaxis], flipped + random.integers(0, bits, flipped.shape)] ^= 1
+        assert (np.abs(other - train).sum(axis=1) == different).all()
+        found = np.zeros(500, bool)
+        for band in range(bands):
+            codes, hashes = (
+                (matrix[:, band * bits : (band + 1) * bits] @ (1 << np.arange(bits))).astype(np.uint32)
+                for matrix in (train, other)
+            )
+            order = np.argsort(codes)
+            begin, counts, _ = image_similarity.find_buckets(codes[order], hashes)
+            rows, places = image_similarity.list_candidates(np.arange(500), begin, counts)
+            found[rows[order[places] == rows]] = True
+        assert found.all() == (different <= image_similarity.MOST_DIFFERENT_BITS)
