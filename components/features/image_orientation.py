@@ -71,9 +71,10 @@ def orientations(files: tf.Tensor) -> tf.Tensor:
 
         def number(data: tf.Tensor) -> tf.Tensor:
             """Return the unsigned integers in the last axis."""
-            weights = tf.constant([256**position for position in range(data.shape[-1])], tf.int64)
+            weights = [256**position for position in range(data.shape[-1])]
             little = tf.reshape(is_little, [-1] + [1] * (data.shape.rank - 1))
-            return tf.reduce_sum(data * tf.where(little, weights, weights[::-1]), axis=-1)
+            factors = tf.where(little, tf.constant(weights, tf.int64), tf.constant(weights[::-1], tf.int64))
+            return tf.reduce_sum(data * factors, axis=-1)
 
         table = tiff + number(read(tiff + 4, 4))
         tags = tf.reshape(read(table + 2, _TAG_BYTES * _MOST_TAGS), [-1, _MOST_TAGS, _TAG_BYTES])
