@@ -2,11 +2,12 @@
 
 It is a separate process because the converter can abort it. The request contains:
 
-    model       Folder of the full model, whose float32 file is the reference for latencies.
-    signature   Name of the signature to convert.
-    folder      Folder with `eval.npz` and `train.npz`, the signature's inputs. The results are written to it.
-    variants    A list of objects with `name`, `quantize`, `io`, `representative`, and `model`, the folder of the
-                variant.
+    model        Folder of the full model, whose float32 file is the reference for latencies.
+    signature    Name of the signature to convert.
+    description  The fields of a ModelDescription, for the metadata of the files.
+    folder       Folder with `eval.npz` and `train.npz`, the signature's inputs. The results are written to it.
+    variants     A list of objects with `name`, `quantize`, `io`, `representative`, and `model`, the folder of the
+                 variant.
 
 A file accepts one row at a time, because an operation can be delegated to XNNPACK or an accelerator only if all its
 shapes are known.
@@ -30,7 +31,9 @@ import numpy as np
 from components.base.errors import is_of_machine
 from components.base.files import write_atomically
 from components.compat.tensorflow import import_for_predictions
+from components.edge import file_metadata
 from components.edge.device_program import Columns, File, select_row
+from components.edge.file_metadata import ModelDescription
 
 _THREADS = (1, 2)
 _WARM_UP, _PAIRS = 50, 500
@@ -51,6 +54,7 @@ def main(request: dict[str, Any]) -> None:
     folder = Path(request["folder"])
     rows, representative = (_load_columns(folder / name) for name in ("eval.npz", "train.npz"))
     reference = folder / f"{REFERENCE}.tflite"
+    description = ModelDescription.from_dict(request["description"])
     for variant in request["variants"]:
         name = variant["name"]
         try:
@@ -58,6 +62,7 @@ def main(request: dict[str, Any]) -> None:
                 full = {"quantize": "none", "io": "float32", "model": request["model"]}
                 reference.write_bytes(_convert(full, request["signature"], representative))
             content = _convert(variant, request["signature"], representative)
+            content = file_metadata.add(content, description, name)
             (folder / f"{name}.tflite").write_bytes(content)
             np.save(folder / f"{name}.npy", File(content, max(_THREADS)).predict_rows(rows))
             result: dict[str, Any] = {

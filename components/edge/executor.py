@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,13 +28,15 @@ from components.base.child_process import WaitingProcess
 from components.base.errors import InputError, MachineError, PipelineError, find, is_of_machine
 from components.base.files import is_remote
 from components.base.processes import LostProcessError, describe_exit, with_second_try
+from components.compat.tfx import executor_context
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialize
-from components.edge import accelerators, file_weights
+from components.edge import accelerators, file_metadata, file_weights
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import summarize_error
 from components.edge.device import run_on_device
+from components.edge.file_metadata import ModelDescription
 from components.edge.gate import Rows, finite_or_none, judge
 from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, TensorRange, VariantResult
@@ -100,7 +102,7 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
             output = Path(folder, "output")
             output.mkdir()
             verdict = (
-                _create_variants(plan, inputs, Path(folder), output)
+                _create_variants(plan, inputs, _name_run(executor_context(self)), Path(folder), output)
                 if model_utils.is_model_blessed(inputs["blessing"])
                 else EdgeVerdict(why="the model is not blessed")
             )
@@ -114,12 +116,20 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
             logging.info("%s: %s", variant.name, "; ".join(variant.why) or "pass")
 
 
-def _create_variants(plan: EdgePlan, inputs: Mapping[str, types.Artifact], folder: Path, output: Path) -> EdgeVerdict:
+def _name_run(context: base_executor.BaseExecutor.Context | None) -> tuple[str, str]:
+    """Return the name of the pipeline and the ID of the run; both are empty outside a run."""
+    return (context.pipeline_info.id, context.pipeline_run_id) if context else ("", "")
+
+
+def _create_variants(
+    plan: EdgePlan, inputs: Mapping[str, types.Artifact], run: tuple[str, str], folder: Path, output: Path
+) -> EdgeVerdict:
     """Create and judge the variants.
 
     Args:
       plan: The variants, and the operations that precede the model.
       inputs: Name → input artifact of the node.
+      run: Name of the pipeline and ID of the run, for the metadata of the files.
       folder: Folder for temporary files.
       output: Folder whose subfolders `passed` and `failed` get the variants.
     """
@@ -156,7 +166,8 @@ def _create_variants(plan: EdgePlan, inputs: Mapping[str, types.Artifact], folde
         errors |= train(_create_training_request(plan.training, inputs, teachers), to_train, folder)
         models |= {variant.name: str(folder / f"{variant.name}.model") for variant in to_train}
     to_convert = [variant for variant in plan.variants if variant.name not in errors]
-    errors |= convert(models, _absolute(model), to_convert, folder)
+    description = file_metadata.describe(*run, plan.features, json.loads(text))
+    errors |= convert(models, _absolute(model), to_convert, description, folder)
 
     results = []
     for variant in plan.variants:
@@ -302,7 +313,11 @@ def _run_process(module: str, request: Request) -> WaitingProcess:
 
 
 def convert(
-    models: Mapping[str, str], reference: str, variants: Sequence[VariantConfig], folder: Path
+    models: Mapping[str, str],
+    reference: str,
+    variants: Sequence[VariantConfig],
+    description: ModelDescription,
+    folder: Path,
 ) -> dict[str, str]:
     """Convert models in a separate process.
 
@@ -313,6 +328,7 @@ def convert(
       models: Variant → folder of its SavedModel, whose signature `transformed` must have one output.
       reference: Folder of the model with which latencies are compared.
       variants: Variants to convert.
+      description: Meaning of the inputs and the prediction, for the metadata of the files.
       folder: Folder with `eval.npz` and `train.npz`, to which the files are written; see `conversion_process`.
 
     Returns:
@@ -333,6 +349,7 @@ def convert(
             "model": reference,
             "signature": _SIGNATURE,
             "folder": str(folder),
+            "description": asdict(description),
             "variants": [
                 {
                     "name": variant.name,

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from components.results import version_manifest
 from tests.support.data import doc_pages, people
+from tests.support.data.file_metadata import read_metadata
 from tests.support.runs.command import Ended, command, first_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
@@ -48,6 +50,23 @@ def test_version_has_the_variants_that_passed(run: Any) -> None:
     }
     [artifact] = (run.output / "artifacts" / "EdgeExporter" / "variants").iterdir()
     assert (artifact / "failed" / "tflite_float16.tflite").exists()
+
+
+def test_file_describes_itself(run: Any) -> None:
+    file = Path(run.first.result["pushed"]) / "edge" / "tflite_dynamic.tflite"
+    metadata = read_metadata(file.read_bytes())
+    manifest = version_manifest.verify(run.first.result["pushed"])
+    assert (metadata.text(0), metadata.text(2)) == (f"{manifest.pipeline} tflite_dynamic", manifest.run)
+    [graph] = metadata.list_fields(3)
+    inputs = {tensor.text(0): tensor.text(1) for tensor in graph.list_fields(2)}
+    assert set(inputs) == set(Interpreter(str(file)).get_signature_runner().get_input_details())
+    assert sorted(text.split(";")[0] for text in inputs.values()) == [
+        "operation bucketize of hours",
+        "operation vocab of city",
+        "operation z_score of age",
+    ]
+    with zipfile.ZipFile(file) as archive:
+        assert archive.read("labels.txt").decode() == "income == '>50K'\n"
 
 
 @pytest.mark.slow

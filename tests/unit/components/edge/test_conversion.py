@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from components.base.errors import MachineError
 from components.edge import conversion_process, executor
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import summarize_error
+from components.edge.file_metadata import ModelDescription, TensorDescription
 from tests.support.programs import forked_export_check
 
 pytestmark = pytest.mark.both_lines
@@ -45,8 +47,11 @@ def save(function: object, folder: Path) -> str:
     return str(folder / "model")
 
 
+DESCRIPTION = ModelDescription("waves", "run 1", {"x": TensorDescription("x")}, TensorDescription("y"))
+
+
 def convert(model: str, variants: list[VariantConfig], folder: Path) -> dict[str, str]:
-    return executor.convert({variant.name: model for variant in variants}, model, variants, folder)
+    return executor.convert({variant.name: model for variant in variants}, model, variants, DESCRIPTION, folder)
 
 
 @pytest.mark.extended
@@ -190,8 +195,9 @@ def test_lack_of_memory_during_a_conversion_is_an_error(tmp_path: Path, monkeypa
     save(lambda x: {"y": x}, tmp_path)
     monkeypatch.setattr(conversion_process, "_convert", convert_one)
     variant = {"name": "v", "model": "", "quantize": "none", "representative": 1}
+    request = {"folder": tmp_path, "model": "", "signature": "", "description": asdict(DESCRIPTION)}
     with pytest.raises(tf.errors.ResourceExhaustedError):
-        conversion_process.main({"folder": tmp_path, "model": "", "signature": "", "variants": [variant]})
+        conversion_process.main({**request, "variants": [variant]})
     assert not (tmp_path / "v.json").exists()
 
 
