@@ -5,7 +5,9 @@ A dense layer reads its whole kernel in every step, so shards of a kernel would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -40,3 +42,13 @@ def for_tables_only(partitioner: Partitioner) -> Partitioner:
         return partitioner(shape, dtype, axis) if is_table() else [1] * len(shape)
 
     return shards
+
+
+def count_bytes_by_task(variables: Iterable[tf.Variable]) -> Counter[str]:
+    """Count the bytes of variables, and of the shards of variables, by the task that holds them, such as ps-0."""
+    sizes: Counter[str] = Counter()
+    for variable in variables:
+        for part in getattr(variable, "variables", [variable]):
+            device = tf.DeviceSpec.from_string(part.device)
+            sizes[f"{device.job}-{device.task}"] += math.prod(part.shape) * part.dtype.size
+    return sizes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from components.trainer.cluster.membership import ElasticWorkers
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.input_pipeline import InputPipeline
 from components.trainer.input_wait import measure_wait
-from components.trainer.steps import ReplicaStep, Stop, divide_into_closures
+from components.trainer.steps import ReplicaStep, Stop, divide_into_closures, report_steps_by_worker
 
 _POLL_SECONDS = 1.0
 
@@ -98,8 +97,7 @@ class ElasticSteps:
             total += float(loss)
             self.input_wait += float(waited) / len(workers.used)
             self._steps_by_worker[int(worker)] += steps
-        shares = ", ".join(f"worker-{number} {steps}" for number, steps in sorted(self._steps_by_worker.items()))
-        logging.info("steps by worker: %s", shares)
+        report_steps_by_worker(self._steps_by_worker)
         self._loss = total / count
         return self._loss, local_stop()
 

@@ -22,6 +22,7 @@ from components.base.errors import InputError, MachineError
 from components.base.files import is_remote
 from components.compat import tfx as compat
 from components.compat.tfx.trainer import TrainerExecutor
+from components.results import task_load
 from components.results.input_wait import SECONDS, WAITED
 from components.trainer import input_wait, table_memory
 from components.trainer.cluster import tf_config
@@ -34,6 +35,8 @@ STATISTICS = "statistics"
 """The input with the statistics of the raw columns, and the argument of run_fn with their files."""
 
 _LOGS = "logs"
+_CURVES = "tasks"
+"""Folder of the curves of the tasks' loads."""
 _CHECKPOINTS = "checkpoints"
 _CHECKPOINT_FIELDS = (
     *("steps", "batch_size", "learning_rate", "schedule", "optimizer", "table_learning_rate", "weight_decay"),
@@ -60,7 +63,7 @@ class Executor(TrainerExecutor):
           input_dict: `examples`, `transform_graph` and `schema`; optionally `statistics` of the raw columns,
             `hyperparameters` of a Tuner, which replace values of the plan, and `base_model`, for a warm start.
           output_dict: `model` and `model_run`. The ModelRun contains TensorBoard's files and the last checkpoints; for
-            a local cluster also the tasks' logs and, as custom properties, the supervisor's Summary.
+            a local cluster also the tasks' logs and curves and, as custom properties, the supervisor's Summary.
           exec_properties: Parameters of the Trainer.
 
         Raises:
@@ -88,8 +91,12 @@ class Executor(TrainerExecutor):
             if config.strategy.is_cluster:
                 from components.trainer.cluster.supervisor import Supervisor
 
-                summary = Supervisor(config, functools.partial(run_task, local), local / _LOGS).run()
-                for name, value in dataclasses.asdict(summary).items():
+                run_local_task = functools.partial(run_task, local)
+                summary = Supervisor(config, run_local_task, local / _LOGS, local / _CURVES).run()
+                model_run.set_string_custom_property(task_load.PROPERTY, task_load.to_json(summary.tasks))
+                counts = dataclasses.asdict(dataclasses.replace(summary, tasks=()))
+                counts.pop("tasks")
+                for name, value in counts.items():
                     model_run.set_int_custom_property(name, value)
             else:
                 super().Do(input_dict, output_dict, exec_properties)
@@ -104,7 +111,8 @@ class Executor(TrainerExecutor):
             ) from error
         _record_input_wait(model_run)
         checkpoints = f"{durable}/{_CHECKPOINTS}/{_compute_digest(plan, exec_properties)}"
-        for name, folder in {_LOGS: f"{local}/{_LOGS}", _CHECKPOINTS: checkpoints}.items():
+        folders = {_LOGS: f"{local}/{_LOGS}", _CURVES: f"{local}/{_CURVES}", _CHECKPOINTS: checkpoints}
+        for name, folder in folders.items():
             if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
                 _move(folder, f"{model_run.uri}/{name}")
         if is_remote(durable):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
+
+from components.trainer.cluster import heartbeat
 
 ReplicaStep = Callable[[Any], tf.Tensor]
 """A function that updates the variables from a batch, and returns the batch's loss, a float32 scalar; called in a
@@ -57,3 +60,10 @@ def divide_into_closures(count: int, workers: int, steps_per_call: int) -> list[
     """Divide steps into closures; every worker gets the same number, so that no worker waits for another at the end."""
     closures = min(count, workers * -(-count // steps_per_call))
     return [(count + number) // closures for number in range(closures)]
+
+
+def report_steps_by_worker(steps_by_worker: Mapping[int, int]) -> None:
+    """Log the number of steps that each worker has taken so far, and send it to the supervisor."""
+    steps = {f"worker-{number}": count for number, count in sorted(steps_by_worker.items())}
+    logging.info("steps by worker: %s", ", ".join(f"{worker} {count}" for worker, count in steps.items()))
+    heartbeat.send_status("steps", steps)

@@ -11,7 +11,8 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.base.errors import InputError, find
+from components.models import sharding
 from components.trainer import input_wait
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
@@ -34,7 +36,7 @@ from components.trainer.optimizer import create_optimizer
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.preemption import PreemptionFlag
 from components.trainer.schedule import create_schedule
-from components.trainer.steps import ReplicaStep, Steps, Stop, divide_into_closures
+from components.trainer.steps import ReplicaStep, Steps, Stop, divide_into_closures, report_steps_by_worker
 from components.trainer.strategy import Distribution
 from components.trainer.tensorboard_writer import TensorBoardWriter
 
@@ -127,6 +129,8 @@ class TrainingLoop:
             network.summary(print_fn=logging.info)
             optimizer = _create_optimizer(self.config)
             optimizer.build(network.trainable_variables)
+        if self._is_coordinated:
+            _report_bytes_by_ps([*network.variables, *optimizer.variables])
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
         deadline = time.monotonic() + 60 * (self.config.max_minutes or math.inf)
@@ -387,6 +391,7 @@ class ParameterServerSteps:
         self._workers = distribution.workers
         self.steps_per_call = self._workers * steps_per_closure
         self.together, self.input_wait = False, 0.0
+        self._steps_by_worker: Counter[int] = Counter()
 
         def dataset() -> tf.data.Dataset:
             # One graph serves all workers, so it reads the worker's index and the current step when it runs.
@@ -397,14 +402,14 @@ class ParameterServerSteps:
             self._coordinator.create_per_worker_dataset(tf.function(dataset, autograph=False, input_signature=[]))
         )
 
-        def execute(iterator: Any, count: tf.Tensor) -> tf.Tensor:
+        def execute(iterator: Any, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             def body(done: tf.Tensor, total: tf.Tensor, waited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
                 batch, seconds = measure_wait(lambda: next(iterator))
                 loss = strategy.run(step, args=(batch,))
                 return done + 1, total + strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None), waited + seconds
 
-            _, *sums = tf.while_loop(lambda done, *_: done < count, body, [0, 0.0, 0.0], parallel_iterations=1)
-            return tf.stack(sums)
+            _, total, waited = tf.while_loop(lambda done, *_: done < count, body, [0, 0.0, 0.0], parallel_iterations=1)
+            return total, waited, tf.strings.to_number(tf.io.read_file(WORKER_FILE), tf.int64)
 
         self._execute = tf.function(execute, autograph=False)
 
@@ -415,12 +420,24 @@ class ParameterServerSteps:
             self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(steps))) for steps in counts
         ]
         self._coordinator.join()
-        total, waited = sum(result.fetch() for result in results)
-        self.input_wait += float(waited) / self._workers
-        return float(total) / count, local_stop()
+        total = 0.0
+        for steps, result in zip(counts, results, strict=True):
+            loss, waited, worker = result.fetch()
+            total += float(loss)
+            self.input_wait += float(waited) / self._workers
+            self._steps_by_worker[int(worker)] += steps
+        report_steps_by_worker(self._steps_by_worker)
+        return total / count, local_stop()
 
     def collect(self) -> None:
         """Do nothing: the parameter servers hold the variables."""
+
+
+def _report_bytes_by_ps(variables: Iterable[tf.Variable]) -> None:
+    """Log the bytes of variables on each ps, and send them to the supervisor."""
+    sizes = sharding.count_bytes_by_task(variables)
+    logging.info("bytes of variables: %s", ", ".join(f"{task} {size:,}" for task, size in sorted(sizes.items())))
+    heartbeat.send_status("variables", sizes)
 
 
 def _find_next_multiple(done: int, every: int) -> int:

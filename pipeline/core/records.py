@@ -16,6 +16,7 @@ from components.evaluator.verdict import Check, ConstantMetric, MissedClasses, S
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
 from components.results import input_wait
+from components.results.task_load import TaskLoad, describe_imbalance
 from components.serving.check_result import ServingCheckResult
 from pipeline.core.nodes import NODES_WITH_RESULT
 
@@ -174,6 +175,8 @@ class RunSummary:
     """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, `damaged`
     checkpoints, and the peak memory of a worker and a ps; and the properties of components.results.input_wait, of every
     network."""
+    tasks: tuple[TaskLoad, ...] = ()
+    """Loads of the tasks of a training cluster on this machine."""
     tuned: dict[str, Any] = field(default_factory=dict)
     """Field of the training or the model section → the best value that the Tuner found."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -210,13 +213,14 @@ class RunSummary:
     """Node → result, for nodes that record a result; see components.base.node."""
 
     def describe_data_warnings(self) -> list[str]:
-        """Return what is suspicious about the data, its features and how they are read."""
+        """Return what is suspicious about the data, its features, how they are read, and the tasks of the training."""
         return [
             *(f"near duplicates: {duplicates}" for duplicates in self.near_duplicates if duplicates.found),
             *(f"hash collisions: {collisions}" for collisions in self.hash_collisions if collisions.is_high),
             *(f"dates: {column}" for column in self.unparsed_dates if column.is_high),
             *(f"numbers: {numbers}" for numbers in self.coarse_numbers),
             *([waited] if (waited := input_wait.describe(self.training)) else []),
+            *([imbalance] if (imbalance := describe_imbalance(self.tasks)) else []),
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from components.evaluator.verdict import MissedClasses, SliceMetrics, Verdict
 from components.features import graph_files
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
-from components.results import input_wait
+from components.results import input_wait, task_load
+from components.results.task_load import TaskLoad
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
 from pipeline.core.metadata.store import Artifact, Store
@@ -67,6 +68,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         unparsed_dates=_read_unparsed_dates(graph),
         coarse_numbers=_find_coarse_numbers(store, run),
         training=_read_training(_find_last(store, run, "ModelRun")),
+        tasks=_read_task_loads(_find_last(store, run, "ModelRun")),
         tuned=_read_tuned_values(_find_last(store, run, "HyperParameters")),
         metrics=overall.metrics if overall else {},
         baseline=overall.baseline if overall else {},
@@ -178,6 +180,11 @@ def _read_training(model_run: Artifact | None) -> dict[str, int]:
     names = (*of_cluster, input_wait.SECONDS, input_wait.WAITED)
     counts = {name: _read_count(model_run, name) for name in names}
     return {name: count for name, count in counts.items() if count is not None}
+
+
+def _read_task_loads(model_run: Artifact | None) -> tuple[TaskLoad, ...]:
+    text = _read_text(model_run, task_load.PROPERTY)
+    return task_load.from_json(text) if text else ()
 
 
 def _read_tuned_values(best: Artifact | None) -> dict[str, Any]:

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from components.base.errors import InputError, MachineError
+from components.results import task_load
 from components.trainer import strategy
 from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
+from pipeline.inspection import training_curves
 from tests.support.fakes.expected_rpc_errors import assert_undisturbed
 from tests.support.programs import mesh_devices, tensorboard_pages, training_output
 from tests.support.programs.training_output import Trained
@@ -240,6 +242,32 @@ def test_curves_of_training(get_training: Callable[[str], EndedTraining], name: 
         assert rate == pytest.approx(RATE * (1 + math.cos(math.pi * (step - 1) / STEPS)) / 2, abs=off)
     assert all(0 < loss < 0.7 for loss in curves["loss"].values())
     assert all(rate > 0 for rate in curves["steps_per_second"].values())
+
+
+@pytest.mark.extended
+def test_loads_of_every_task_are_recorded(get_training: Callable[[str], EndedTraining]) -> None:
+    training = get_training("min_size")
+    loads = {load.task: load for load in task_load.from_json(training.summary["tasks"])}
+    assert set(loads) == {"chief-0", "worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"}
+    servers, workers = ([loads[f"{kind}-{number}"] for number in (0, 1)] for kind in ("ps", "worker"))
+    # Each of Adam's two moments is as large as the weights, and the number of its steps is an int64.
+    weights = 4 * sum(math.prod(shape) for shape in training.outputs.weights)
+    assert sum(load.variable_bytes for load in servers) == 3 * weights + 8
+    assert all(load.variable_bytes > 0 for load in servers)
+    for load in (*servers, *workers):
+        assert load.cpu_seconds > 0
+        assert load.peak_bytes > 50_000_000
+    # A worker fetches the weights of dense layers in every step, and sends back gradients of the same size.
+    dense = 4 * (22 * 16 + 16 + 16 + 1)
+    assert sum(load.sent_bytes for load in servers) > STEPS * dense
+    assert sum(load.received_bytes for load in servers) > STEPS * dense
+    assert sum(load.received_bytes for load in workers) > STEPS * dense
+    curves = training_curves.read(training.folder / "run" / "tasks")
+    assert set(curves["task/steps_per_second"]) <= {"worker-0", "worker-1"}
+    for name in ("peak_memory_mb", "sent_mb_per_second", "received_mb_per_second", "cpu_cores"):
+        assert set(curves[f"task/{name}"]) == set(loads)
+    held = {task: points[-1][1] for task, points in curves["task/variables_mb"].items()}
+    assert held == {load.task: pytest.approx(load.variable_bytes / 1e6, rel=1e-5, abs=1e-6) for load in servers}
 
 
 @pytest.mark.parametrize("name", mark_trainings("alone", "min_size"))

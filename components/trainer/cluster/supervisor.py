@@ -14,7 +14,6 @@ milliseconds. The tasks end with this process.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import multiprocessing.connection
@@ -27,13 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from components.base.child_process import ChildProcess
 from components.base.errors import MachineError, find
 from components.base.processes import describe_exit
 from components.compat.grpc import FAIL_FAST
+from components.results.task_load import TaskLoad, describe_imbalance
 from components.trainer.cluster import heartbeat, tf_config
+from components.trainer.cluster.task_loads import TaskLoads
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 from components.trainer.preemption import PreemptionFlag
@@ -46,7 +45,7 @@ latest. Together with `_STOP_SECONDS` it must be less than the five seconds that
 _STOP_SECONDS = 4.0
 """Time limit for saving a checkpoint when the run is stopped."""
 _USAGE_SECONDS = 2.0
-"""Time between two measurements of the tasks' memory."""
+"""Time between two measurements of the tasks' memory and CPU time."""
 _EVALUATOR_SECONDS = 120.0
 """Time limit for evaluating the last checkpoint."""
 
@@ -62,6 +61,7 @@ class Summary:
       damaged: Number of checkpoints that could not be read.
       worker_peak_mb: Maximum resident memory of a worker, in MB.
       ps_peak_mb: Maximum resident memory of a ps, in MB; 0 without ps.
+      tasks: The load of every task.
     """
 
     steps: int
@@ -70,26 +70,7 @@ class Summary:
     damaged: int
     worker_peak_mb: int
     ps_peak_mb: int
-
-
-@dataclass
-class _Usage:
-    """What a task has used so far, over its restarts.
-
-    Attributes:
-      peak_mb: Maximum resident memory of its processes, in MB.
-      cpu_seconds: CPU-seconds of its last process.
-    """
-
-    peak_mb: int = 0
-    cpu_seconds: float = 0.0
-
-    def update(self, process: psutil.Process) -> None:
-        """Read the figures of the running process."""
-        with process.oneshot():
-            times = process.cpu_times()
-            self.peak_mb = max(self.peak_mb, process.memory_info().rss // 1_000_000)
-            self.cpu_seconds = times.user + times.system
+    tasks: tuple[TaskLoad, ...]
 
 
 class Supervisor:
@@ -99,9 +80,12 @@ class Supervisor:
       config: The strategy, and the limits for restarts and heartbeats.
       run_task: Runs a task; called in the task's process, which exits when it returns.
       logs: Folder of the tasks' logs.
+      curves: Local folder of the curves of the tasks' loads, for TensorBoard. If None, they are not written.
     """
 
-    def __init__(self, config: TrainingConfig, run_task: Callable[[Role], None], logs: Path) -> None:
+    def __init__(
+        self, config: TrainingConfig, run_task: Callable[[Role], None], logs: Path, curves: Path | None = None
+    ) -> None:
         self._config = config
         self._run_task = run_task
         self._logs = logs
@@ -109,7 +93,7 @@ class Supervisor:
         self._restarts = self._failures = self._repeated = self._damaged = 0
         self._step = self._saved = 0
         self._progress = time.monotonic()
-        self._usage: dict[str, _Usage] = {}
+        self._loads = TaskLoads(curves)
         self._measured = -math.inf
 
     def run(self) -> Summary:
@@ -130,20 +114,24 @@ class Supervisor:
                 self._await_evaluator(stop)
             finally:
                 self._kill_all()
-        for name, usage in sorted(self._usage.items()):
-            logging.info("%s: at most %d MB, %.1f CPU-s", name, usage.peak_mb, usage.cpu_seconds)
-        peaks = [self._find_peak(kind) for kind in ("worker", "ps")]
-        return Summary(self._step, self._restarts, self._repeated, self._damaged, *peaks)
-
-    def _find_peak(self, kind: str) -> int:
-        return max((usage.peak_mb for name, usage in self._usage.items() if name.startswith(f"{kind}-")), default=0)
+        loads = self._loads.list_loads()
+        for load in loads:
+            logging.info("%s", load)
+        if remark := describe_imbalance(loads):
+            logging.warning("%s", remark)
+        worker_peak, ps_peak = (self._loads.find_peak_mb(kind) for kind in ("worker", "ps"))
+        return Summary(self._step, self._restarts, self._repeated, self._damaged, worker_peak, ps_peak, loads)
 
     def _start_all(self) -> None:
         cluster = _choose_addresses(self._config)
         self._progress = time.monotonic()
         self._tasks = [_Task(role, self._logs / f"{role.name}.log") for role in _create_roles(self._config, cluster)]
         for task in self._tasks:
-            task.start(self._run_task)
+            self._start(task)
+
+    def _start(self, task: _Task) -> None:
+        self._loads.start(task.role.name)
+        task.start(self._run_task)
 
     def _watch(self) -> bool:
         """Wait for the next message or exit, and handle it; return whether the lead has succeeded."""
@@ -158,25 +146,25 @@ class Supervisor:
                 task.close()
                 if code == 0:
                     if task.role.is_lead:
+                        self._measure_loads(is_last=True)
                         return True
                 else:
                     self._handle_exit(task, code)
                     return False
         self._check_heartbeats()
-        self._measure_usage()
+        self._measure_loads()
         return False
 
-    def _measure_usage(self) -> None:
-        """Measure memory and CPU time of the tasks, every few seconds."""
+    def _measure_loads(self, is_last: bool = False) -> None:
+        """Measure the loads of the tasks, every few seconds and at the end."""
         now = time.monotonic()
-        if now - self._measured < _USAGE_SECONDS:
+        if now - self._measured < _USAGE_SECONDS and not is_last:
             return
         self._measured = now
         for task in self._tasks:
-            usage = self._usage.setdefault(task.role.name, _Usage())
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if task.process:
-                    usage.update(psutil.Process(task.process.pid))
+            if task.process:
+                self._loads.measure(task.role.name, task.process.pid)
+        self._loads.write_curves(self._step, is_last)
 
     def _read_messages(self, task: _Task) -> None:
         for name, value in task.messages():
@@ -187,6 +175,14 @@ class Supervisor:
             raise find(RuntimeError(value)) or MachineError(value, f"see {task.log}")
         if name == "warning":
             logging.warning("%s", value)
+        elif name == "traffic":
+            self._loads.update_traffic(task.role.name, value)
+        elif name == "variables":
+            self._loads.update_variables(value)
+        elif name == "steps":
+            self._loads.update_steps(value)
+        elif name == "step" and self._config.strategy.kind == "multi_worker":
+            self._loads.update_steps({task.role.name: value})
         if not task.role.is_lead:
             return
         if name == "restored":
@@ -220,7 +216,7 @@ class Supervisor:
             )
         if task.role.is_evaluator or (task.role.kind == "worker" and task.role.is_server):
             logging.warning("%s at step %d: it is restarted", failure, self._step)
-            task.start(self._run_task)
+            self._start(task)
         else:
             logging.warning("%s at step %d: all tasks are restarted from the last checkpoint", failure, self._step)
             for peer in self._tasks:

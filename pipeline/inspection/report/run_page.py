@@ -57,6 +57,7 @@ _WARNINGS = 8
 _ANOMALIES = 100
 _FEATURES = 500
 _CURVES = 24
+_TASKS = 100
 _LINES = 6
 _BRANCHES = 400
 _CONFIG_LINES = 3000
@@ -313,6 +314,8 @@ def _prepare_training(content: Content) -> dict[str, Any]:
         "curves": [_prepare_curve(name, content.curves[name]) for name in names[:_CURVES]],
         "curves_left": max(0, len(names) - _CURVES),
         "counts": content.summary.training,
+        "tasks": content.summary.tasks[:_TASKS],
+        "tasks_left": max(0, len(content.summary.tasks) - _TASKS),
         "tuned": trial_values.one_line(content.summary.tuned) if content.summary.tuned else None,
     }
 

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +45,7 @@ def supervise(
     supervisor_module._STALLED_HEARTBEATS = stalled_heartbeats
     config = TrainingConfig.model_validate(training)
     run_task = functools.partial(_act, folder, scripts)
-    supervisor = Supervisor(config, run_task, folder / "logs")
+    supervisor = Supervisor(config, run_task, folder / "logs", folder / "tasks")
     return dataclasses.asdict(supervisor.run())
 
 
@@ -66,6 +67,11 @@ def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None
             heartbeat.send_status(action, int(value))
         elif action == "damaged":
             heartbeat.send_status(action, value)
+        elif action in ("variables", "steps"):
+            heartbeat.send_status(action, json.loads(value))
+        elif action == "transfer":
+            _transfer(int(value))
+            heartbeat.send_traffic()
         elif action == "warn":
             heartbeat.warn(value)
         elif action == "serve":
@@ -94,3 +100,18 @@ def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None
                 time.sleep(0.01)
         elif action == "stop":
             os.kill(os.getppid(), signal.SIGTERM)
+
+
+_connections: list[socket.socket] = []
+
+
+def _transfer(size: int) -> None:
+    """Send bytes over a connection whose ends both belong to this process, and keep it open."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+    _connections.extend((sender, receiver))
+    sender.sendall(bytes(size))
+    received = 0
+    while received < size:
+        received += len(receiver.recv(size))

@@ -29,7 +29,9 @@ from components.monitor.result import (
     Outcome,
     VersionDifference,
 )
+from components.results import task_load
 from components.results.column_comparison import Bin, ColumnComparison
+from components.results.task_load import TaskLoad
 from pipeline.core.metadata.store import Run, Store
 from pipeline.inspection.report import content
 from pipeline.inspection.report.content import Content
@@ -88,7 +90,9 @@ def write_run(
     write_graph(here / "graph", harm, classes)
     writer.execution(run, "Transform", outputs=(writer.artifact("TransformGraph", str(here / "graph")),))
     write_events(here / "model_run" / "train", {f"loss{harm}": [0.5, 0.25, 0.125]})
-    model_run = writer.artifact("ModelRun", str(here / "model_run"), steps=30, restarts=0, repeated=0, damaged=0)
+    loads = (TaskLoad("ps-0", 512_000_000, 12.34, 3_200_000, 4_500_000, 96_000_000),)
+    counts = {"steps": 30, "restarts": 0, "repeated": 0, "damaged": 0}
+    model_run = writer.artifact("ModelRun", str(here / "model_run"), tasks=task_load.to_json(loads), **counts)
     writer.execution(run, "Trainer", outputs=(writer.artifact("Model", str(here / "model")), model_run))
     (here / "evaluation").mkdir()
     (here / "evaluation" / "verdict.json").write_text(verdict(harm, slices).to_json())

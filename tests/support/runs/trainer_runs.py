@@ -143,7 +143,8 @@ def train(
         _mount_small_disk(folder / "model")
     Executor(BaseExecutor.Context(stateful_working_dir=str(folder / "work"))).Do(inputs, outputs, properties_of(plan))
     run = outputs["model_run"][0]
-    return {name: run.get_int_custom_property(name) for name in ("steps", "restarts", "repeated", "damaged")}
+    counts = {name: run.get_int_custom_property(name) for name in ("steps", "restarts", "repeated", "damaged")}
+    return {**counts, "tasks": run.get_string_custom_property("tasks")}
 
 
 def train_on_devices(prepared: Prepared, folder: Path, training: dict[str, Any], devices: int) -> None:

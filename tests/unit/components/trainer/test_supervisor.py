@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from components.base.errors import InputError, MachineError
+from pipeline.inspection import training_curves
 from tests.support.fakes import scripted_cluster
 from tests.support.fakes.scripted_cluster import starts
 from tests.support.servers.in_fork_server import in_child
@@ -44,6 +45,32 @@ def test_cluster_without_failures_runs_to_the_end(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [
         "chief-0.log", "ps-0.log", "worker-0.log", "worker-1.log"
     ]  # fmt: skip
+
+
+def test_loads_of_the_tasks_are_counted_over_their_restarts_and_written_as_curves(tmp_path: Path) -> None:
+    for fifo in ("first", "second", "worker"):
+        os.mkfifo(tmp_path / fifo)
+    chief = 'meet=first meet=worker variables={"ps-0":4096} steps={"worker-0":7,"worker-1":3} meet=second step=10'
+    summary: dict[str, Any] = supervise(
+        tmp_path,
+        PARAMETER_SERVER,
+        ps_0=["transfer=1000 let=first serve"],
+        worker_0=["transfer=300 let=worker kill", "transfer=40 let=second serve"],
+        chief_0=[chief],
+    )
+    loads = {load["task"]: load for load in summary["tasks"]}
+    assert set(loads) == {"chief-0", "ps-0", "worker-0", "worker-1"}
+    for task, size in {"chief-0": 0, "ps-0": 1000, "worker-0": 340, "worker-1": 0}.items():
+        # Both ends of the connections belong to the task.
+        assert (loads[task]["sent_bytes"], loads[task]["received_bytes"]) == (size, size)
+        assert loads[task]["variable_bytes"] == (4096 if task == "ps-0" else 0)
+    assert summary["ps_peak_mb"] == loads["ps-0"]["peak_bytes"] // 1_000_000
+    assert "ps-0: holds 0.0 MB of variables, at most " in (tmp_path / "node.log").read_text()
+    curves = training_curves.read(tmp_path / "tasks")
+    assert set(curves["task/peak_memory_mb"]) == set(loads)
+    assert curves["task/variables_mb"] == {"ps-0": [(10, pytest.approx(4096 / 1e6, rel=1e-6, abs=1e-9))]}
+    rates = {task: points[-1][1] for task, points in curves["task/steps_per_second"].items()}
+    assert rates["worker-0"] / rates["worker-1"] == pytest.approx(7 / 3, rel=1e-5, abs=1e-5)
 
 
 def test_warning_of_a_task_is_also_in_the_log_of_the_node(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from components.evaluator.verdict import Check, SliceMetrics, Verdict
+from components.results import task_load
+from components.results.task_load import TaskLoad
 from pipeline.core.records import RunSummary
 from tests.support.runs.evaluations import read_facts, write_evaluation, write_statistics
 from tests.support.runs.store_writer import Writer
@@ -52,6 +54,17 @@ def test_restarts_of_a_cluster_are_summarized(writer: Writer, tmp_path: Path):
     counts = {"steps": 200, "restarts": 1, "repeated": 40, "damaged": 0}
     writer.execution("r1", "Trainer", outputs=(writer.artifact("ModelRun", "/run", **counts),))
     assert summarize_run(tmp_path).training == counts
+
+
+def test_loads_of_a_cluster_are_summarized_with_a_remark_about_the_largest_ps(writer: Writer, tmp_path: Path):
+    sizes = {"ps-0": 900_000_000, "ps-1": 100_000_000}
+    loads = tuple(TaskLoad(task, 1, 2.0, 3, 4, size) for task, size in sizes.items())
+    properties = {task_load.PROPERTY: task_load.to_json(loads)}
+    writer.execution("r1", "Trainer", outputs=(writer.artifact("ModelRun", "/run", **properties),))
+    summary = summarize_run(tmp_path)
+    assert summary.tasks == loads
+    [warning] = summary.describe_data_warnings()
+    assert warning.startswith("ps-0 holds 900 MB of variables, each of the other 1 ps 100 MB on average")
 
 
 def test_tuned_values_are_summarized(writer: Writer, tmp_path: Path):

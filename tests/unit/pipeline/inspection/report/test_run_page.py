@@ -81,6 +81,7 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "company_vocab 3",
         "label_counts (2)",
         "steps 30",
+        "task variables peak memory sent received CPU-seconds ps-0 96.0 512 3.2 4.5 12.3",
         "train 0.1250",
         "the probability that tip is true.",
         "auc higher is better 0.7500 0.6250 to 0.8750 better than the best constant; 0.05 better than the previous "
