@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -127,6 +128,55 @@ def dispatchable(kind: type[T]) -> type[T]:
     from tensorflow.python.util import dispatch
 
     return dispatch.register_dispatchable_type(kind)  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def variables_without_values() -> Iterator[None]:
+    """Create variables in the block with a shape but without values, so that a network does not need memory for them.
+
+    TensorFlow offers only the private UninitializedVariable, with which it loads SavedModels. Variables without a given
+    shape get their values. Checked with TensorFlow 2.16 and 2.21.
+    """
+    import tensorflow as tf
+    from tensorflow.python.ops import resource_variable_ops
+
+    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+        if options.get("shape") is None:
+            return next_creator(**options)
+        names = ("trainable", "name", "shape", "dtype", "constraint", "synchronization", "aggregation")
+        return resource_variable_ops.UninitializedVariable(**{name: options.get(name) for name in names})
+
+    with tf.variable_creator_scope(create):
+        yield
+
+
+class LayerCall(NamedTuple):
+    """A call of a layer in a network.
+
+    Attributes:
+      layer: The layer.
+      inputs: Symbolic tensors that the call reads.
+      outputs: Symbolic tensors that the call returns.
+    """
+
+    layer: tf_keras.layers.Layer
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+def list_calls(network: tf_keras.Model) -> list[LayerCall]:
+    """Return the calls of a network's layers, in an order in which they can be computed.
+
+    A subclass of Model with a method `call` does not list its calls.
+
+    tf_keras lists the calls of a layer in public, but calls of other networks with the same layer are among them. The
+    calls of one network are in `_nodes_by_depth`. Checked with tf_keras 2.16 and 2.21.
+    """
+    import tensorflow as tf
+
+    by_depth = getattr(network, "_nodes_by_depth", {})
+    nodes = (node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth])
+    return [LayerCall(node.layer, list(node.keras_inputs), tf.nest.flatten(node.outputs)) for node in nodes]
 
 
 class _CountedFunction:

@@ -1,15 +1,18 @@
-"""Matrices whose columns are divided among devices. Every device multiplies by the columns that it stores.
+"""Variables that are divided among devices. Every device computes with the part that it stores.
 
-A device never holds a whole matrix, its gradient or its moments. The inputs of the product are copied to all devices,
-and the outputs are concatenated on the first device (Shoeybi et al. 2019, Megatron-LM, column parallelism).
+A device never holds a whole divided variable, its gradient or its moments. The inputs of a product or a convolution are
+copied to all devices, and the outputs are concatenated on the first device (Shoeybi et al. 2019, Megatron-LM: column
+parallelism, and for tables with narrow rows the parallelism of the vocabulary).
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -17,12 +20,14 @@ from components.compat.tensorflow import ShardedVariable, dispatchable
 from components.models import sharding
 
 
-@dispatchable
-class ColumnShards(ShardedVariable):
-    """A matrix of shape [rows, columns], stored as one variable of shape [rows, columns / devices] per device.
+class _Shards(ShardedVariable):
+    """A variable that is divided along one axis, stored as one variable per device.
 
-    Products and lookups are computed on the devices of the shards. Any other operation gets the whole matrix.
+    Attributes:
+      AXIS: The divided axis.
     """
+
+    AXIS: ClassVar[int]
 
     @property
     def dtype(self) -> tf.DType:
@@ -31,45 +36,81 @@ class ColumnShards(ShardedVariable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """The shape of the matrix."""
-        rows, columns = self.variables[0].shape
-        return tf.TensorShape([rows, columns * len(self.variables)])
+        """The shape of the whole variable."""
+        shape = self.variables[0].shape.as_list()
+        shape[self.AXIS] = sum(shard.shape[self.AXIS] for shard in self.variables)
+        return tf.TensorShape(shape)
+
+
+@dispatchable
+class ColumnShards(_Shards):
+    """A matrix, a table of IDs, or the kernel of a convolution, divided along its last axis: columns or filters.
+
+    Products, convolutions and lookups are computed on the devices of the shards. Any other operation gets the whole
+    variable.
+    """
+
+    AXIS = -1
+
+
+@dispatchable
+class RowShards(_Shards):
+    """A table of IDs, divided into ranges of rows.
+
+    A lookup reads each row on the device of its range. Any other operation gets the whole table.
+    """
+
+    AXIS = 0
 
 
 @contextmanager
 def on_devices(devices: Sequence[str]) -> Iterator[None]:
-    """Create matrices in the block as shards on devices, and all other variables on the first device.
+    """Create variables in the block as shards on devices if they can be divided, others on the first device.
 
-    A kernel of a dense layer or a table of IDs is sharded if its number of columns is a multiple of the number of
-    devices. Shards are initialized with zeros.
+    Shards are initialized with zeros. The names of ColumnShards end with `part_0`, of RowShards with `range_0`.
 
     Args:
       devices: Names of devices for tf.device.
     """
 
-    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable | ColumnShards:
-        if len(devices) == 1 or not _is_divisible(options["name"], options.get("shape"), len(devices)):
+    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable | _Shards:
+        kind = _choose_division(options["name"], options.get("shape"), len(devices))
+        if kind is None:
             return next_creator(**options)
-        rows, columns = options["shape"]
-        shards = []
+        shape, shards = list(options["shape"]), []
+        rows_or_columns, remainder = divmod(shape[kind.AXIS], len(devices))
         for number, device in enumerate(devices):
+            shape[kind.AXIS] = rows_or_columns + (number < remainder)
+            zeros = functools.partial(tf.zeros, tuple(shape), options["dtype"])
+            name = f"{options['name']}/{'part' if kind is ColumnShards else 'range'}_{number}"
             with tf.device(device):
-                values = tf.zeros([rows, columns // len(devices)], options["dtype"])
-                name = f"{options['name']}/part_{number}"
-                shards.append(next_creator(**{**options, "initial_value": values, "shape": values.shape, "name": name}))
-        return ColumnShards(shards)
+                part = {"initial_value": zeros, "shape": tf.TensorShape(shape), "name": name}
+                shards.append(next_creator(**{**options, **part}))
+        return kind(shards)
 
     with tf.device(devices[0]), tf.variable_creator_scope(create):
         yield
 
 
-def _is_divisible(name: str, shape: tf.TensorShape | None, parts: int) -> bool:
-    """Return whether a variable is a kernel or a table of IDs whose number of columns is a multiple of `parts`."""
-    return (name == "kernel" or sharding.is_table()) and shape is not None and len(shape) == 2 and not shape[1] % parts
+def _choose_division(
+    name: str, shape: tf.TensorShape | None, parts: int
+) -> type[ColumnShards] | type[RowShards] | None:
+    """Return how a variable is divided; None if one device has the whole variable.
+
+    Kernels of dense layers (rank 2) and of convolutions of images and volumes (ranks 4 and 5) are divided by columns.
+    Kernels of rank 3 are not divided, because most belong to attention layers, whose products are tf.einsum.
+    """
+    if parts == 1 or shape is None:
+        return None
+    is_table = len(shape) == 2 and (sharding.is_table() or name == "embeddings")
+    if not shape[-1] % parts and (is_table or (name == "kernel" and len(shape) in (2, 4, 5))):
+        return ColumnShards
+    return RowShards if is_table and shape[0] >= parts else None
 
 
 tf.register_tensor_conversion_function(
-    ColumnShards, lambda value, dtype=None, name=None, as_ref=False: tf.concat(value.variables, axis=1, name=name)
+    (ColumnShards, RowShards),
+    lambda value, dtype=None, name=None, as_ref=False: tf.concat(value.variables, axis=value.AXIS, name=name),
 )
 
 
@@ -89,6 +130,18 @@ def _tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> tf.Tensor:
     return tf.tensordot(a, tf.convert_to_tensor(b), axes, name)
 
 
+@tf.experimental.dispatch_for_api(tf.nn.convolution, {"filters": ColumnShards})  # type: ignore[untyped-decorator]
+def _convolution(*arguments: Any, **options: Any) -> tf.Tensor:
+    bound = inspect.signature(tf.nn.convolution).bind(*arguments, **options).arguments
+    images, kernel = bound.pop("input"), bound.pop("filters")
+    channels = 1 if str(bound.get("data_format")).startswith("NC") else -1
+    if images.shape[channels] != kernel.shape[-2]:
+        # Filters of a group read the channels of their group only, so that a device may need several groups.
+        return tf.nn.convolution(images, tf.convert_to_tensor(kernel), **bound)
+    convolve = functools.partial(tf.nn.convolution, **bound)
+    return tf.concat([_compute_on_device(convolve, images, shard) for shard in kernel.variables], axis=channels)
+
+
 @tf.experimental.dispatch_for_api(tf.nn.embedding_lookup, {"params": ColumnShards})  # type: ignore[untyped-decorator]
 def _embedding_lookup(params: Any, ids: Any, max_norm: Any = None, name: str | None = None) -> tf.Tensor:
     embeddings = []
@@ -98,27 +151,52 @@ def _embedding_lookup(params: Any, ids: Any, max_norm: Any = None, name: str | N
     return tf.concat(embeddings, axis=-1)
 
 
+@tf.experimental.dispatch_for_api(tf.nn.embedding_lookup, {"params": RowShards})  # type: ignore[untyped-decorator]
+def _embedding_lookup_in_ranges(params: Any, ids: Any, max_norm: Any = None, name: str | None = None) -> tf.Tensor:
+    flat = tf.reshape(ids, [-1])
+    sizes = [shard.shape[0] for shard in params.variables]
+    ends = tf.constant(list(itertools.accumulate(sizes)), flat.dtype)
+    owners = tf.searchsorted(ends, flat, side="right")
+    positions = tf.dynamic_partition(tf.range(tf.size(flat)), owners, len(sizes))
+    embeddings = []
+    for shard, size, end, owned in zip(
+        params.variables, sizes, tf.unstack(ends), tf.dynamic_partition(flat, owners, len(sizes)), strict=True
+    ):
+        with tf.device(shard.device):
+            embeddings.append(tf.nn.embedding_lookup(shard, owned - (end - size), max_norm))
+    width = params.variables[0].shape[1]
+    return tf.reshape(tf.dynamic_stitch(positions, embeddings), [*tf.unstack(tf.shape(ids)), width], name)
+
+
 def _multiply(vectors: tf.Tensor, matrix: ColumnShards) -> tf.Tensor:
     """Multiply vectors of shape […, rows] by a matrix of shape [rows, columns]; return […, columns]."""
-    return tf.concat([_multiply_by_shard(vectors, shard) for shard in matrix.variables], axis=-1)
+    return tf.concat([_compute_on_device(_multiply_matrix, vectors, shard) for shard in matrix.variables], axis=-1)
 
 
-def _multiply_by_shard(vectors: tf.Tensor, shard: tf.Variable) -> tf.Tensor:
+def _multiply_matrix(vectors: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    flat = tf.matmul(tf.reshape(vectors, [-1, columns.shape[0]]), columns)
+    return tf.reshape(flat, [*tf.unstack(tf.shape(vectors))[:-1], columns.shape[1]])
+
+
+def _compute_on_device(
+    function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], inputs: tf.Tensor, shard: tf.Variable
+) -> tf.Tensor:
+    """Compute a function of inputs and a shard, and later its gradients, on the device of the shard."""
     device = shard.device
 
     # TensorFlow would compute the gradients on the device of the tape, so all gradients would be on one device.
     @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def product(vectors: tf.Tensor, columns: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
+    def compute(inputs: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
+        with tf.device(device), tf.GradientTape(persistent=True) as tape:
+            tape.watch([inputs, part])
+            result = function(inputs, part)
+
         def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
             with tf.device(device):
-                rows = tf.reshape(upstream, [-1, columns.shape[1]])
-                vectors_gradient = tf.reshape(tf.matmul(rows, columns, transpose_b=True), tf.shape(vectors))
-                flat = tf.reshape(vectors, [-1, columns.shape[0]])
-                return [vectors_gradient, tf.matmul(flat, rows, transpose_a=True)]
+                gradients: list[tf.Tensor] = tape.gradient(result, [inputs, part], upstream)
+                return gradients
 
-        with tf.device(device):
-            flat = tf.matmul(tf.reshape(vectors, [-1, columns.shape[0]]), columns)
-            return tf.reshape(flat, [*tf.unstack(tf.shape(vectors))[:-1], columns.shape[1]]), gradient
+        return result, gradient
 
     with tf.device(device):
-        return product(vectors, shard.read_value())
+        return compute(inputs, shard.read_value())

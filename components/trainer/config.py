@@ -43,7 +43,8 @@ class StrategyConfig(Section):
     data: PositiveInt = 1
     """mesh: number of parts of a batch; a copy of the network computes each part."""
     model: PositiveInt = 1
-    """mesh: number of devices per copy, which divide the columns of dense layers and of tables of IDs."""
+    """mesh: number of devices per copy, which divide the columns of dense layers, the filters of convolutions, and the
+    tables of IDs."""
     shard_optimizer: bool = False
     """mesh: each of the `data` copies keeps the optimizer's moments of some weights only, updates these, and gets the
     others from the other copies (ZeRO stage 1)."""

@@ -23,6 +23,7 @@ from components.base.files import is_remote
 from components.compat import tfx as compat
 from components.compat.tfx.trainer import TrainerExecutor
 from components.results import task_load
+from components.results.device_memory import DEVICES, LARGEST
 from components.results.input_wait import SECONDS, WAITED
 from components.trainer import input_wait, table_memory
 from components.trainer.cluster import tf_config
@@ -82,7 +83,7 @@ class Executor(TrainerExecutor):
         model_run = artifact_utils.get_single_instance(output_dict["model_run"])
         if config.where is not None:
             self._train_remotely(plan, config.where, input_dict, output_dict, exec_properties)
-            _record_input_wait(model_run)
+            _record_measurements(model_run)
             return
         durable = self._find_durable_folder(output_dict)
         # The tasks' logs are local files even if the checkpoints are remote.
@@ -109,7 +110,7 @@ class Executor(TrainerExecutor):
             raise MachineError(
                 "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
             ) from error
-        _record_input_wait(model_run)
+        _record_measurements(model_run)
         checkpoints = f"{durable}/{_CHECKPOINTS}/{_compute_digest(plan, exec_properties)}"
         folders = {_LOGS: f"{local}/{_LOGS}", _CURVES: f"{local}/{_CURVES}", _CHECKPOINTS: checkpoints}
         for name, folder in folders.items():
@@ -195,8 +196,13 @@ class Executor(TrainerExecutor):
         return str(compat.stateful_working_dir(self) or artifact_utils.get_single_uri(output_dict["model_run"]))
 
 
-def _record_input_wait(model_run: Any) -> None:
-    """Record how long the training took and waited for input, if a training loop measured it."""
+def _record_measurements(model_run: Any) -> None:
+    """Record how long the training took and waited for input, and the memory of a mesh, if a loop measured them."""
+    from components.trainer import placement
+
+    if devices := placement.read_devices(model_run.uri):
+        model_run.set_int_custom_property(DEVICES, len(devices))
+        model_run.set_int_custom_property(LARGEST, -(-max(device.bytes for device in devices) // 10**6))
     wait = input_wait.read(model_run.uri)
     if wait is not None and wait.seconds:
         model_run.set_int_custom_property(SECONDS, round(wait.seconds))

@@ -1,9 +1,9 @@
 """Data and model parallelism in one process, over a mesh of devices.
 
-Each row of the mesh has a copy of the network and takes its part of every batch. Within a row, the columns of matrices
-are divided among the devices, see column_sharding. The gradients of a shard are summed over the devices that have the
-same shard, so a device stores gradients and moments only for its variables. Every device receives the gradients of all
-other devices and adds them in the same order, so the copies stay equal.
+Each row of the mesh has a copy of the network and takes its part of every batch. Within a row, matrices, the filters of
+convolutions and tables of IDs are divided among the devices, see column_sharding. The gradients of a shard are summed
+over the devices that have the same shard, so a device stores gradients and moments only for its variables. Every device
+receives the gradients of all other devices and adds them in the same order, so the copies stay equal.
 
 With `shard_optimizer`, only one row of the mesh has the moments of a variable: it adds up the gradients, updates the
 variable, and the other rows copy it (stage 1 of Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training
@@ -16,8 +16,6 @@ rows of a table, and for FusedBatchNormV3, which layer normalization uses.
 from __future__ import annotations
 
 import itertools
-import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from components.models import column_sharding
 from components.trainer.config import StrategyConfig
 from components.trainer.gradients import Gradient, LossAndGradients
 from components.trainer.input_pipeline import Batch
+from components.trainer.placement import DeviceMemory, Placement, count_bytes, divide_among_rows, list_variables
 
 T = TypeVar("T")
 
@@ -139,11 +138,12 @@ class MeshCopies:
             replica.optimizer.iterations.assign(optimizer.iterations)
         for whole, parts in itertools.chain(*pairs):
             with tf.device("CPU:0"):
-                values = tf.split(whole, len(parts), axis=-1) if len(parts) > 1 else [whole]
+                values = [whole]
+                if len(parts) > 1:
+                    axis = _find_divided_axis(whole, parts)
+                    values = tf.split(whole, [part.shape[axis] for part in parts], axis)
             for part, value in zip(parts, values, strict=True):
                 part.assign(value)
-        for device, (weights, moments) in self.memory().items():
-            logging.info("%s: %s bytes of weights, %s bytes of moments", device, f"{weights:,}", f"{moments:,}")
 
     @property
     def iterations(self) -> tf.Variable:
@@ -203,7 +203,7 @@ class MeshCopies:
         for whole, parts in self._variables.values():
             # A GPU may lack the memory for the complete variable.
             with tf.device("CPU:0"):
-                value = tf.concat(parts, axis=-1) if len(parts) > 1 else parts[0]
+                value = tf.concat(parts, _find_divided_axis(whole, parts)) if len(parts) > 1 else parts[0]
             whole.assign(value)
 
     def memory(self) -> dict[str, tuple[int, int]]:
@@ -211,12 +211,32 @@ class MeshCopies:
         weights, moments = Counter[str](), Counter[str]()
         for replica in self._replicas:
             for variable in replica.network.variables:
-                weights[variable.device] += _count_bytes(variable)
+                weights[variable.device] += count_bytes(variable)
         for row, replica in enumerate(self._replicas):
             for variable in self._select(row, replica.network.trainable_variables):
                 for slot in optimizer_slots(replica.optimizer, variable):
-                    moments[slot.device] += _count_bytes(slot)
+                    moments[slot.device] += count_bytes(slot)
         return {_shorten(device): (weights[device], moments[device]) for device in sorted(weights)}
+
+    def measure_placement(self, batch_size: int) -> Placement:
+        """Return where the variables are; weights and moments are measured on the devices.
+
+        Args:
+          batch_size: Number of rows of a batch.
+        """
+        variables = tuple(list_variables(self._replicas[0].network, batch_size // self._mesh.data))
+        gradients = Counter[str]()
+        for devices in self._mesh.devices:
+            for variable in variables:
+                for number, size in zip(variable.devices, variable.gradients, strict=True):
+                    gradients[devices[number]] += size
+        return Placement(
+            variables,
+            tuple(
+                DeviceMemory(device, weights, gradients[device], moments)
+                for device, (weights, moments) in self.memory().items()
+            ),
+        )
 
 
 def _match_variables(
@@ -227,7 +247,7 @@ def _match_variables(
     trained = {id(variable) for variable in network.trainable_variables}
     for whole in network.variables:
         parts = [next(remaining)]
-        while sum(_count_bytes(part) for part in parts) < _count_bytes(whole):
+        while sum(count_bytes(part) for part in parts) < count_bytes(whole):
             parts.append(next(remaining))
         yield whole, parts
         if id(whole) in trained and has_slots(replica.optimizer, parts[0]):
@@ -235,20 +255,22 @@ def _match_variables(
             yield from zip(optimizer_slots(optimizer, whole), slots, strict=True)
 
 
+def _find_divided_axis(whole: tf.Variable, parts: Sequence[tf.Variable]) -> int:
+    """Return the axis along which a variable is divided into parts."""
+    return [size != part_size for size, part_size in zip(whole.shape, parts[0].shape, strict=True)].index(True)
+
+
 def _divide_variables(network: tf_keras.Model, copy: tf_keras.Model, rows: int) -> list[int]:
-    """Return the row that updates each trainable variable of a copy, so that rows update about as many bytes.
+    """Return the row that updates each trainable variable of a copy.
 
     All parts of a variable of the network belong to the same row.
     """
-    totals = [0] * rows
     remaining = iter(copy.trainable_variables)
+    sizes = [count_bytes(variable) for variable in network.trainable_variables]
     updated_by: list[int] = []
-    for whole in network.trainable_variables:
-        row = totals.index(min(totals))
-        size = _count_bytes(whole)
-        totals[row] += size
+    for size, row in zip(sizes, divide_among_rows(sizes, rows), strict=True):
         while size > 0:
-            size -= _count_bytes(next(remaining))
+            size -= count_bytes(next(remaining))
             updated_by.append(row)
     return updated_by
 
@@ -271,10 +293,6 @@ def _sum(gradients: Sequence[Gradient], device: str) -> Gradient:
             indices = tf.concat([gradient.indices for gradient in present], axis=0)
             return tf.IndexedSlices(values, indices, present[0].dense_shape)
         return tf.add_n(present)
-
-
-def _count_bytes(variable: tf.Variable) -> int:
-    return int(math.prod(variable.shape) * variable.dtype.size)
 
 
 def _shorten(device: str) -> str:

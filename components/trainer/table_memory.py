@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from components.base.errors import InputError
@@ -52,7 +52,7 @@ def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -
     Returns:
       The memory per kind of task. With parameter_server, a ps holds its shards and their moments, and the chief
       holds all weights once, when it exports the model. Every worker of multi_worker holds all tables. A mesh divides
-      their columns among its devices; its process also holds all tables on the host, for checkpoints.
+      their columns or rows among its devices; its process also holds all tables on the host, for checkpoints.
     """
     total, weights = sum(table.bytes for table in tables), sum(table.weights for table in tables)
     if strategy.kind == "multi_worker":
@@ -60,14 +60,18 @@ def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -
     if strategy.kind == "mesh":
         rows = strategy.data if strategy.shard_optimizer else 1
         device_bytes = sum(
-            (table.weights + (table.bytes - table.weights) // rows)
-            // (1 if table.width % strategy.model else strategy.model)
+            (table.weights + (table.bytes - table.weights) // rows) // _count_parts(table, strategy.model)
             for table in tables
         )
         return [TaskMemory("process", 1, total), TaskMemory("device", strategy.data * strategy.model, device_bytes)]
     if strategy.kind != "parameter_server":
         return [TaskMemory("process", 1, total)]
     return [TaskMemory("ps", strategy.ps, _fullest_ps(strategy, tables)), TaskMemory("chief", 1, weights)]
+
+
+def _count_parts(table: TableSize, devices: int) -> int:
+    """Return the number of devices among which a mesh divides the columns of a table, or else its rows."""
+    return devices if not table.width % devices or table.rows >= devices else 1
 
 
 def count_shards(strategy: StrategyConfig, rows: int, size: int) -> int:
@@ -161,14 +165,23 @@ def find_tables(plan: TrainingPlan, graph: str | None, most: bool = True) -> lis
     def entries(feature: Feature) -> int | None:
         return graph_files.entries(paths[feature.vocabulary]) if feature.vocabulary in paths else None
 
-    outputs = len(plan.model.quantiles) if plan.model.loss == "quantile" else 1
-    if plan.features.task == "multiclass" and feature_names.LABEL_CLASSES in paths:
-        outputs = graph_files.entries(paths[feature_names.LABEL_CLASSES])
-    outputs *= len(plan.features.labels)
-    training = plan.training
+    training, outputs = plan.training, count_outputs(plan, paths)
     return table_sizes(
         plan.model, plan.features.features, entries, most, outputs, training.folds or 1, training.optimizer.copies
     )
+
+
+def count_outputs(plan: TrainingPlan, paths: Mapping[str, str]) -> int:
+    """Return the number of logits of a network; before Transform has counted the classes, 1 for a multiclass task.
+
+    Args:
+      plan: Task, labels and loss.
+      paths: Name → path of the files of a transform graph.
+    """
+    outputs = len(plan.model.quantiles) if plan.model.loss == "quantile" else 1
+    if plan.features.task == "multiclass" and feature_names.LABEL_CLASSES in paths:
+        outputs = graph_files.entries(paths[feature_names.LABEL_CLASSES])
+    return outputs * len(plan.features.labels)
 
 
 def check(plan: TrainingPlan, graph: str) -> None:

@@ -21,7 +21,7 @@ import tf_keras
 
 from components.base.errors import InputError, find
 from components.models import sharding
-from components.trainer import input_wait
+from components.trainer import input_wait, placement
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster.task_server import WORKER_FILE
@@ -230,6 +230,10 @@ class TrainingLoop:
             return Replica(copy, optimizer, self._create_gradient_function(copy, optimizer, mesh.data))
 
         copies = MeshCopies(mesh, replica, network, optimizer, self.config.strategy.shard_optimizer)
+        placed = copies.measure_placement(self.config.batch_size)
+        for line in (*placed.describe_variables(), *placed.devices):
+            logging.info("%s", line)
+        placement.write(self.folders.events, placed)
         return MeshSteps(self.distribution, copies, self.input_pipeline, self.config.steps_per_execution)
 
     def _create_gradient_function(

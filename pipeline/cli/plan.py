@@ -15,6 +15,7 @@ from pipeline.cli.output import make_table, print_json, show, suppress_native_st
 
 if TYPE_CHECKING:
     from components.models.table_sizes import TableSize
+    from components.trainer.placement import Placement
     from components.trainer.table_memory import TaskMemory
     from pipeline.authoring.config import Config
     from pipeline.orchestration.dry_run import PlannedNode
@@ -48,46 +49,68 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.orchestration.dry_run import forecast
 
         planned = forecast(compile_pipeline(loaded.config), Path(scratch))
-    tables = _list_tables(loaded.config)
+    graph = _find_transform_graph(loaded.config)
+    tables = _list_tables(loaded.config, graph)
+    placement = _compute_placement(loaded.config, graph)
     tasks = table_memory.compute_task_memory(loaded.config.training.strategy, tables)
     runtime = loaded.config.runtime
     beam = engines.describe(runtime, estimate_local_size(loaded.config.data))
     if options.json:
         plan = {"pipeline": loaded.config.pipeline.name, "engine": runtime.engine, "beam": beam}
         sizes = {"tables": [{**dataclasses.asdict(table), "bytes": table.bytes} for table in tables]}
-        memory = {"table_memory": [dataclasses.asdict(task) for task in tasks]}
+        memory: dict[str, object] = {"table_memory": [dataclasses.asdict(task) for task in tasks]}
+        if placement:
+            memory["mesh"] = placement.to_json()
         print_json({**plan, "nodes": [dataclasses.asdict(node) for node in planned], **sizes, **memory})
     else:
         sys.stdout.write("".join(f"{line}\n" for line in beam))
         _show_nodes(planned, runtime.engine)
         if tables:
             _show_tables(tables, tasks)
+        if placement:
+            _show_placement(placement)
     check_tables(loaded)
     return 0
 
 
-def _list_tables(config: Config) -> list[TableSize]:
-    """Return the embedding tables of the model.
-
-    Sizes of vocabularies come from the last run that counted them; without such a run, the maximum size is assumed.
-    """
-    from components.trainer import table_memory
-    from pipeline.authoring.plans import training_plan
+def _find_transform_graph(config: Config) -> str | None:
+    """Return the newest transform graph of the pipeline, which contains vocabularies; None if there is none."""
     from pipeline.core.metadata.location import exists
     from pipeline.core.metadata.sql import NoTablesError
     from pipeline.core.metadata.store import Store
 
-    if config.model.run_fn:
-        return []
-    graph_uri = None
     # Before the first run, a database server does not contain the tables of a store.
     with contextlib.suppress(NoTablesError):
         if exists(config.paths().store):
             store = Store(config.paths().store)
             runs = store.runs(config.pipeline.name, _RUNS_SEARCHED)
             graphs = (graph for run in runs for graph in store.artifacts(run.name, "TransformGraph"))
-            graph_uri = next((graph.uri for graph in graphs), None)
-    return table_memory.find_tables(training_plan(config), graph_uri)
+            return next((graph.uri for graph in graphs), None)
+    return None
+
+
+def _list_tables(config: Config, graph: str | None) -> list[TableSize]:
+    """Return the embedding tables of the model.
+
+    Args:
+      config: Config of the pipeline.
+      graph: Transform graph with the sizes of vocabularies; if None, the maximum sizes are assumed.
+    """
+    from components.trainer import table_memory
+    from pipeline.authoring.plans import training_plan
+
+    return [] if config.model.run_fn else table_memory.find_tables(training_plan(config), graph)
+
+
+def _compute_placement(config: Config, graph: str | None) -> Placement | None:
+    """Return where a mesh will have the variables of the network; None if the training does not use a mesh."""
+    if config.training.strategy.kind != "mesh" or config.model.run_fn:
+        return None
+    from components.trainer.placement import compute_placement
+    from pipeline.authoring.plans import training_plan
+
+    with suppress_native_stderr():
+        return compute_placement(training_plan(config), graph)
 
 
 def _show_nodes(planned: list[PlannedNode], engine: str) -> None:
@@ -111,3 +134,11 @@ def _show_tables(tables: list[TableSize], tasks: list[TaskMemory]) -> None:
         for task in tasks
     )
     show("", table, f"tables of ids, MB of memory: {memory}")
+
+
+def _show_placement(placement: Placement) -> None:
+    table = make_table("device", numbers=("MB of weights", "gradients", "moments"))
+    for memory in placement.devices:
+        sizes = (memory.weights, memory.gradients, memory.moments)
+        table.add_row(memory.device, *(f"{size / 1e6:,.3f}" for size in sizes))
+    show("", *(f"each copy: {line}" for line in placement.describe_variables()), table)

@@ -173,8 +173,8 @@ class RunSummary:
     """Columns of the training split with values that differ by less than float32 can represent."""
     training: dict[str, int] = field(default_factory=dict)
     """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, `damaged`
-    checkpoints, and the peak memory of a worker and a ps; and the properties of components.results.input_wait, of every
-    network."""
+    checkpoints, and the peak memory of a worker and a ps; the properties of components.results.device_memory of a mesh;
+    and the properties of components.results.input_wait, of every network."""
     tasks: tuple[TaskLoad, ...] = ()
     """Loads of the tasks of a training cluster on this machine."""
     tuned: dict[str, Any] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from components.evaluator.verdict import MissedClasses, SliceMetrics, Verdict
 from components.features import graph_files
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
-from components.results import input_wait, task_load
+from components.results import device_memory, input_wait, task_load
 from components.results.task_load import TaskLoad
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
@@ -177,7 +177,8 @@ def _find_missed_classes(evaluation: Artifact | None, graph: Artifact | None) ->
 
 def _read_training(model_run: Artifact | None) -> dict[str, int]:
     of_cluster = ("steps", "restarts", "repeated", "damaged", "worker_peak_mb", "ps_peak_mb")
-    names = (*of_cluster, input_wait.SECONDS, input_wait.WAITED)
+    of_mesh = (device_memory.DEVICES, device_memory.LARGEST)
+    names = (*of_cluster, *of_mesh, input_wait.SECONDS, input_wait.WAITED)
     counts = {name: _read_count(model_run, name) for name in names}
     return {name: count for name, count in counts.items() if count is not None}
 

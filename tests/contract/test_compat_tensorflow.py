@@ -27,6 +27,7 @@ from components.compat.tensorflow import (
     local_copy,
     optimizer_slots,
     register_py_function,
+    variables_without_values,
 )
 from tests.support.servers.in_fork_server import in_child
 
@@ -44,6 +45,15 @@ def test_local_copy_of_a_mirrored_variable_is_one_component() -> None:
 def test_local_copy_of_a_plain_variable_is_the_variable() -> None:
     variable = tf.Variable([1.0])
     assert local_copy(variable) is variable
+
+
+def test_variables_without_values_have_a_shape_and_need_no_memory() -> None:
+    with variables_without_values():
+        layer = tf_keras.layers.Dense(1_000_000)
+        layer.build((None, 1_000_000))
+    # The values would need 4 TB.
+    assert layer.kernel.shape == (1_000_000, 1_000_000)
+    assert [weight.name for weight in layer.trainable_weights] == ["kernel:0", "bias:0"]
 
 
 def test_layer_lists_the_parts_of_a_sharded_variable() -> None:

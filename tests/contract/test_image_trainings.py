@@ -31,7 +31,7 @@ STRATEGIES = {
     "multi_worker": {"kind": "multi_worker", "workers": 2},
     "parameter_server": {"kind": "parameter_server", "workers": 2, "ps": 1},
     "elastic": {"kind": "parameter_server", "workers": 2, "max_workers": 2, "ps": 1},
-    "mesh": {"kind": "mesh", "data": 2, "model": 1},
+    "mesh": {"kind": "mesh", "data": 2, "model": 2},
 }
 
 

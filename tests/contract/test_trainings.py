@@ -16,7 +16,7 @@ import pytest
 
 from components.base.errors import InputError, MachineError
 from components.results import task_load
-from components.trainer import strategy
+from components.trainer import placement, strategy
 from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
 from pipeline.inspection import training_curves
@@ -202,7 +202,9 @@ def test_mirrored_on_two_devices_is_the_same_training(
 
 @pytest.mark.slow
 @pytest.mark.both_lines
-def test_mesh_is_the_same_training_on_four_devices(get_training: Callable[[str], EndedTraining]) -> None:
+def test_mesh_is_the_same_training_on_four_devices(
+    prepared: Prepared, get_training: Callable[[str], EndedTraining]
+) -> None:
     mesh, alone = get_training("mesh"), get_training("alone")
     np.testing.assert_allclose(mesh.outputs.predictions, alone.outputs.predictions, rtol=0, atol=1e-5)
     curves, expected_curves = (training.curves("train") for training in (mesh, alone))
@@ -212,11 +214,19 @@ def test_mesh_is_the_same_training_on_four_devices(get_training: Callable[[str],
     log = (mesh.folder / "node.log").read_text()
     sizes = re.findall(r"CPU:(\d): ([\d,]+) bytes of weights, ([\d,]+) bytes of moments", log)
     numbers = {int(device): (weights, moments) for device, weights, moments in sizes}
-    # Tables of 8 and 4 columns and a kernel of 16 are divided in two; the rest is on the first device of every row.
-    divided, undivided = 4 * (41 * 8 + 5 * 4 + 22 * 16) // 2, 4 * (46 + 16 + 16 + 1)
+    # Tables of 8 and 4 columns, a kernel of 16 columns and the 46 weights of IDs are divided in two; the rest is on the
+    # first device of every row.
+    divided, undivided = 4 * (41 * 8 + 5 * 4 + 22 * 16 + 46) // 2, 4 * (16 + 16 + 1)
     first, second = (divided + undivided, 2 * (divided + undivided)), (divided, 2 * divided)
     wanted_numbers = {0: first, 1: second, 2: first, 3: second}
     assert numbers == {device: tuple(f"{size:,}" for size in pair) for device, pair in wanted_numbers.items()}
+    config = {**CONFIG, **TRAININGS["mesh"]}
+    planned = in_child(mesh.folder / "plan.log", mesh_devices.plan_placement, prepared, config)
+    placed = json.loads((mesh.folder / "run" / placement.FILE).read_text())
+    assert json.loads(json.dumps(planned["variables"])) == placed["variables"]
+    assert [{**device, "device": f"CPU:{device['device']}"} for device in planned["devices"]] == placed["devices"]
+    assert mesh.summary["mesh_devices"] == 4
+    assert mesh.summary["mesh_device_mb"] == 1
 
 
 @pytest.mark.parametrize("name", mark_trainings("alone-bfloat16", "alone-float16"))

@@ -266,15 +266,13 @@ def _mesh(config: Config) -> Iterator[Problem]:
         yield Problem(("training", "strategy", "kind"), "a run_fn chooses its devices itself; remove mesh")
     if model.run_fn or model.build or strategy.model == 1 or not model.has_network:
         return
-    if not has_effect("hidden", model.kind):
-        message = f"the columns of hidden layers are divided, and {model.kind} has none; choose data: {strategy.model}"
-        yield Problem(("training", "strategy", "model"), message)
-    elif any(units % strategy.model for units in model.hidden):
-        message = (
-            f"a mesh divides each layer's units among model: {strategy.model} devices; "
-            f"expected multiples of {strategy.model}, received {list(model.hidden)}; change one of them"
-        )
-        yield Problem(("model", "hidden"), message)
+    for name, unit, sizes in (("hidden", "units", model.hidden), ("filters", "filters", model.filters)):
+        if has_effect(name, model.kind) and any(size % strategy.model for size in sizes):
+            message = (
+                f"a mesh divides each layer's {unit} among model: {strategy.model} devices; "
+                f"expected multiples of {strategy.model}, received {list(sizes)}; change one of them"
+            )
+            yield Problem(("model", name), message)
 
 
 def _calibration(config: Config) -> Iterator[Problem]:

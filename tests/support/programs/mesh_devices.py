@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tests.support.runs.trainer_runs import Prepared, plan_of
+
 
 def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
     """Trace a step of an mlp on two by two logical devices: 10 rows, features of 3 numbers and 4 of a table, 8 units.
@@ -52,3 +56,90 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
             (operation.type, tuple(computed.shape))
         )
     return {device: sorted(operations, key=str) for device, operations in results.items()}
+
+
+def plan_placement(prepared: Prepared, training: dict[str, Any]) -> dict[str, Any]:
+    """Return the placement that `runner.py plan` computes for a training, as JSON values."""
+    from components.trainer.placement import compute_placement
+
+    plan = plan_of(prepared, training)
+    return compute_placement(plan, prepared.uri("Transform", "transform_graph")).to_json()
+
+
+def bytes_of_step(kind: str, shard_optimizer: bool) -> tuple[list[dict[str, object]], dict[str, dict[str, int]]]:
+    """Compute a step of a network on two by two logical devices.
+
+    Args:
+      kind: `wide_deep` or `cnn`.
+      shard_optimizer: Whether each row has the moments of some variables only.
+
+    Returns:
+      The planned memory of every device; and device → bytes of the weights, gradients and moments that are there.
+    """
+    import dataclasses
+
+    import tensorflow as tf
+
+    from components.features.feature_spec import Dense, Ids
+    from components.models.build import build
+    from components.models.config import ModelConfig
+    from components.models.inputs import Inputs
+    from components.trainer.config import TrainingConfig
+    from components.trainer.mesh import MeshCopies, Replica, _sum, create_devices
+    from components.trainer.optimizer import create_optimizer
+    from components.trainer.placement import place
+
+    strategy = {"kind": "mesh", "data": 2, "model": 2, "shard_optimizer": shard_optimizer}
+    training = TrainingConfig.model_validate({"strategy": strategy, "batch_size": 10})
+    devices = create_devices(training.strategy)
+    if kind == "cnn":
+        config = ModelConfig(kind="cnn", hidden=(8,), filters=(4, 6))
+        features = Inputs({"photo": Dense(48, image=(4, 4, 3)), "city": Ids(50, width=4)})
+        batch = {"photo": tf.ones([5, 48]), "city": tf.range(5, dtype=tf.int64)}
+    else:
+        config = ModelConfig(kind=kind, hidden=(8, 6))
+        features = Inputs({"x": Dense(3), "city": Ids(51, width=4), "words": Ids(9, values=3)})
+        words = tf.ones([5, 3], tf.int64)
+        batch = {"x": tf.ones([5, 3]), "city": tf.range(20, 25, dtype=tf.int64), "words": words}
+    planned = place(training, lambda: build(config, features, 1))
+
+    def replica() -> Replica:
+        network, optimizer = build(config, features, 1), create_optimizer(0.1, placed=True)
+
+        def compute(inputs):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(network(inputs, training=True)))
+            return loss, tape.gradient(loss, network.trainable_variables)
+
+        return Replica(network, optimizer, compute)
+
+    network, optimizer = build(config, features, 1), create_optimizer(0.1)
+    optimizer.build(network.trainable_variables)
+    copies = MeshCopies(devices, replica, network, optimizer, shard_optimizer)
+    measured = copies.measure_placement(10)
+    assert measured.variables == planned.variables
+    sizes: dict[str, dict[str, int]] = {}
+
+    def add(name: str, tensor: object, device: str) -> None:
+        spec = tf.DeviceSpec.from_string(device)
+        memory = sizes.setdefault(f"{spec.device_type}:{spec.device_index}", dict.fromkeys(_KINDS, 0))
+        memory[name] += len(tensor.numpy().tobytes())
+
+    for row, copy in zip(devices.devices, copies._replicas, strict=True):
+        with tf.device(row[0]):
+            _, gradients = copy.loss_and_gradients(batch)
+        for variable, gradient in zip(copy.network.trainable_variables, gradients, strict=True):
+            # A step moves the rows of a table to their devices when it adds up the gradients of the copies.
+            placed = _sum([gradient, gradient], variable.device)
+            for tensor in [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]:
+                device = placed.values.device if isinstance(placed, tf.IndexedSlices) else gradient.device
+                add("gradients", tensor, device)
+        for variable in copy.network.variables:
+            add("weights", variable, variable.device)
+        for variable in copy.optimizer.variables:
+            if variable.shape.rank:
+                add("moments", variable, variable.device)
+    return [dataclasses.asdict(memory) for memory in (*planned.devices, *measured.devices)], sizes
+
+
+_KINDS = ("weights", "gradients", "moments")

@@ -143,7 +143,8 @@ def train(
         _mount_small_disk(folder / "model")
     Executor(BaseExecutor.Context(stateful_working_dir=str(folder / "work"))).Do(inputs, outputs, properties_of(plan))
     run = outputs["model_run"][0]
-    counts = {name: run.get_int_custom_property(name) for name in ("steps", "restarts", "repeated", "damaged")}
+    names = ("steps", "restarts", "repeated", "damaged", "mesh_devices", "mesh_device_mb")
+    counts = {name: run.get_int_custom_property(name) for name in names}
     return {**counts, "tasks": run.get_string_custom_property("tasks")}
 
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 import tf_keras
 
 from components.features.feature_spec import Dense, Ids
-from components.models import layers
+from components.models import layers, sharding
 from components.models.build import build
-from components.models.column_sharding import ColumnShards, on_devices
+from components.models.column_sharding import ColumnShards, RowShards, on_devices
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from tests.support.data.tolerances import float32_sum
@@ -76,6 +76,106 @@ def test_members_of_an_ensemble_are_multiplied_with_shards(matrix: Any) -> None:
     PRODUCT.assert_close(tf.matmul(tf.constant(members), shards(matrix)), members @ matrix)
 
 
+def convolve(images: Any, kernel: Any, stride: int) -> Any:
+    """Return the convolution without padding of images [batch, height, width, channels] in NumPy."""
+    windows = np.lib.stride_tricks.sliding_window_view(images, kernel.shape[:2], axis=(1, 2))[:, ::stride, ::stride]
+    return np.einsum("bijcyx,yxco->bijo", windows, kernel)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_and_gradients_equal_the_whole_kernel(stride: int) -> None:
+    random = np.random.default_rng(2)
+    images, kernel = random.uniform(-1, 1, (2, 6, 5, 3)), random.uniform(-1, 1, (3, 2, 3, 4))
+    images, kernel = images.astype(np.float32), kernel.astype(np.float32)
+    with on_devices(DEVICES):
+        layer = tf_keras.layers.Conv2D(4, (3, 2), strides=stride, use_bias=False)
+        layer.build(images.shape)
+    assert isinstance(layer.kernel, ColumnShards)
+    assert layer.kernel.shape == (3, 2, 3, 4)
+    for shard, values in zip(layer.kernel, np.split(kernel, 2, axis=3), strict=True):
+        shard.assign(values)
+    expected = convolve(images, kernel, stride)
+    weights = random.uniform(-1, 1, expected.shape).astype(np.float32)
+
+    def compute() -> Any:
+        pixels = tf.constant(images)
+        with tf.GradientTape() as tape:
+            tape.watch(pixels)
+            result = layer(pixels)
+            loss = tf.reduce_sum(result * weights)
+        return result, *tape.gradient(loss, [pixels, *layer.kernel])
+
+    # The gradient of a linear function in a direction is the difference of its values.
+    direction = random.uniform(-1, 1, images.shape).astype(np.float32)
+    kernel_direction = random.uniform(-1, 1, kernel.shape).astype(np.float32)
+    for result, image_gradient, *kernel_gradients in (compute(), tf.function(compute, autograph=False)()):
+        float32_sum(18).assert_close(result, expected)
+        float32_sum(18 * expected.size).assert_close(
+            np.sum(image_gradient * direction), np.sum(convolve(direction, kernel, stride) * weights)
+        )
+        float32_sum(18 * expected.size).assert_close(
+            np.sum(np.concatenate(kernel_gradients, axis=3) * kernel_direction),
+            np.sum(convolve(images, kernel_direction, stride) * weights),
+        )
+
+
+def test_convolution_of_groups_uses_the_whole_kernel() -> None:
+    images = np.random.default_rng(3).normal(size=(1, 3, 3, 4)).astype(np.float32)
+    kernel = np.random.default_rng(4).normal(size=(1, 1, 2, 4)).astype(np.float32)
+    divided = ColumnShards([tf.Variable(part) for part in np.split(kernel, 2, axis=3)])
+    result = tf.nn.convolution(tf.constant(images), divided)
+    expected = [images[..., :2] @ kernel[0, 0, :, :2], images[..., 2:] @ kernel[0, 0, :, 2:]]
+    float32_sum(2, largest=9.0).assert_close(result, np.concatenate(expected, axis=-1))
+
+
+@pytest.mark.parametrize("rows", [7, 8])
+def test_lookup_in_ranges_of_rows_equals_the_whole_table(rows: int) -> None:
+    values = np.random.default_rng(5).normal(size=(rows, 3)).astype(np.float32)
+    with on_devices(DEVICES), sharding.table():
+        table = tf.Variable(tf.zeros(values.shape), name="rows", shape=values.shape, dtype=tf.float32)
+    assert isinstance(table, RowShards)
+    assert table.shape == values.shape
+    first, second = table.variables
+    first.assign(values[:4])
+    second.assign(values[4:])
+    np.testing.assert_array_equal(tf.convert_to_tensor(table), values)
+    ids = np.array([[rows - 1, 0, 3], [4, 3, 3]])
+
+    def compute(ids: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            vectors = tf.nn.embedding_lookup(table, ids)
+            loss = tf.reduce_sum(vectors * tf.constant([[[1.0], [2.0], [4.0]], [[8.0], [16.0], [32.0]]]))
+        return vectors, tape.gradient(loss, list(table))
+
+    expected = np.zeros(values.shape, np.float32)
+    np.add.at(expected, ids, np.array([[1, 2, 4], [8, 16, 32]])[:, :, np.newaxis])
+    spec = tf.TensorSpec([None, 3], tf.int64)
+    for vectors, gradients in (
+        compute(tf.constant(ids)),
+        tf.function(compute, autograph=False, input_signature=[spec])(tf.constant(ids)),
+    ):
+        np.testing.assert_array_equal(vectors, values[ids])
+        sums = [
+            tf.math.unsorted_segment_sum(gradient.values, gradient.indices, shard.shape[0])
+            for gradient, shard in zip(gradients, table, strict=True)
+        ]
+        np.testing.assert_array_equal(tf.concat(sums, axis=0), expected)
+        # A device gets gradients only of its rows, because an optimizer would change the moments of other rows.
+        assert [len(gradient.indices) for gradient in gradients] == [4, 2]
+
+
+def test_embeddings_of_keras_are_divided_and_kernels_of_attention_are_not() -> None:
+    with on_devices(DEVICES):
+        embedding = tf_keras.layers.Embedding(5, 4)
+        vectors = embedding(tf.constant([[0, 3]]))
+        attention = tf_keras.layers.MultiHeadAttention(2, 4)
+        attention(vectors, vectors)
+    assert isinstance(embedding.embeddings, ColumnShards)
+    assert vectors.shape == (1, 2, 4)
+    assert all(isinstance(variable, tf.Variable) for variable in attention.weights)
+    assert len(attention.weights) == 8
+
+
 def test_lookup_has_sparse_gradients_for_every_shard(matrix: Any) -> None:
     divided, ids = shards(matrix), tf.constant([[2, 0], [2, 2]], tf.int64)
     with tf.GradientTape() as tape:
@@ -96,7 +196,7 @@ def test_other_operations_use_the_whole_matrix(matrix: Any) -> None:
     PRODUCT.assert_close(tf.einsum("bi,io->bo", tf.ones([1, 3]), divided)[0], matrix.sum(axis=0))
 
 
-def test_matrices_are_divided_if_the_devices_divide_their_columns() -> None:
+def test_columns_are_divided_if_the_devices_divide_them_and_otherwise_rows_of_tables() -> None:
     inputs = Inputs({"a": Dense(), "b": Dense(2), "x": Ids(300), "y": Ids(3)})
     with on_devices(DEVICES):
         network = build(ModelConfig(kind="wide_deep", hidden=(6, 5, 4), normalisation="layer"), inputs, 1)
@@ -116,7 +216,8 @@ def test_matrices_are_divided_if_the_devices_divide_their_columns() -> None:
         "hidden_2/bias:0": (4,),
         "deep_logits/kernel:0": (4, 1),
         "deep_logits/bias:0": (1,),
-        "wide/rows:0": (303, 1),
+        "wide/rows/range_0:0": (152, 1),
+        "wide/rows/range_1:0": (151, 1),
     }
 
 

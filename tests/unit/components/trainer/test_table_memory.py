@@ -44,7 +44,7 @@ def training(**fields: Any) -> TrainingConfig:
             {"ps": (6, 2 * 192 / 7), "chief": (1, 64)},
         ),
         ({"kind": "mesh", "data": 2, "model": 4}, {"process": (1, 192), "device": (8, 48)}),
-        ({"kind": "mesh", "data": 2, "model": 3}, {"process": (1, 192), "device": (6, 192)}),
+        ({"kind": "mesh", "data": 2, "model": 3}, {"process": (1, 192), "device": (6, 64)}),
         # Each of the two copies has the moments of a half of the weights.
         ({"kind": "mesh", "data": 2, "model": 4, "shard_optimizer": True}, {"process": (1, 192), "device": (8, 32)}),
     ],

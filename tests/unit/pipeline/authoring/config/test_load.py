@@ -275,17 +275,20 @@ def test_dlrm_rejects_embedding_sizes_of_single_features(config: Path) -> None:
             "hidden: [16, 6]",
             "model.hidden: a mesh divides each layer's units among model: 4 devices; expected multiples",
         ),
-        ("kind: linear", "training.strategy.model: the columns of hidden layers are divided, and linear has none"),
+        (
+            "kind: cnn, filters: [4, 6]",
+            "model.filters: a mesh divides each layer's filters among model: 4 devices; expected multiples of 4",
+        ),
         ("kind: gbt", "training.strategy.kind: gbt is trained in one process, on all its cores: expected none"),
     ],
 )
-def test_mesh_divides_hidden_layers(config: Path, model: str, message: str) -> None:
+def test_mesh_divides_layers(config: Path, model: str, message: str) -> None:
     mesh = "training: {strategy: {kind: mesh, model: 4}}"
     config.write_text(f"{CONFIG}model: {{{model}}}\n{mesh}\n")
-    (line,) = list_errors(config)
-    assert line.partition(": ")[2].startswith(message)
-    config.write_text(f"{CONFIG}model: {{hidden: [16, 8]}}\n{mesh}\n")
-    assert load(str(config)).config.training.strategy.model == 4
+    assert any(line.partition(": ")[2].startswith(message) for line in list_errors(config))
+    for valid in ("hidden: [16, 8]", "kind: linear"):
+        config.write_text(f"{CONFIG}model: {{{valid}}}\n{mesh}\n")
+        assert load(str(config)).config.training.strategy.model == 4
 
 
 def test_mesh_cannot_be_combined_with_a_run_fn(config: Path) -> None:
