@@ -45,7 +45,7 @@ _QUANTITY_NAME = re.compile(
     r"(?:_|(?=[A-Z])|\d*$)"
 )
 _NAMED_VALUES = 5
-"""Minimum number of distinct integers of a column whose name means a quantity."""
+"""Minimum number of distinct integers of a column whose name means a quantity, or that begin at 0 and have gaps."""
 _ROWS_OF_CLASS = 10
 """Minimum number of rows of a class. init warns about classes with fewer rows."""
 _MOST_CLASSES = 1_000
@@ -174,7 +174,8 @@ def _is_quantity(name: str, distinct: npt.NDArray[np.float64], frequencies: npt.
     """Check whether integers are a quantity, such as a count or a grade, and not codes of classes.
 
     The name decides if it means one of them, as year and type do. Otherwise the frequencies of a quantity rise and then
-    fall, and one end is rare. The frequencies of codes have no order. Rare integers cannot be learned as classes.
+    fall, and one end is rare. The frequencies of codes have no order. Rare integers cannot be learned as classes. The
+    gaps of counts are described in `_has_gaps_of_counts`.
 
     Args:
       name: Name of the column.
@@ -185,18 +186,45 @@ def _is_quantity(name: str, distinct: npt.NDArray[np.float64], frequencies: npt.
         return False
     if _QUANTITY_NAME.search(name):
         return True
+    if _has_gaps_of_counts(distinct, frequencies):
+        return True
     if len(distinct) < _VALUES_OF_QUANTITY:
         return False
     if len(distinct) <= _CLASSES and frequencies.sum() < _ROWS_OF_NUMBER * len(distinct):
         return True
-    peak = int(frequencies.argmax())
+    return _rises_and_falls(frequencies, int(frequencies.argmax()))
+
+
+def _has_gaps_of_counts(distinct: npt.NDArray[np.float64], frequencies: npt.NDArray[np.int64]) -> bool:
+    """Check whether integers that begin at 0 are counts with gaps, such as 0, 1, 2, 3, 7, 12.
+
+    The gaps of codes have no order. Those of counts widen, if an answer such as "monthly" stands for 12. Or only rare
+    counts are absent: large ones, and if most rows are 0, as with cigarettes per day, also others. Codes such as 0, 10,
+    20 have the same distance from each other, and a single gap before the last one may be the code of a missing value,
+    such as 9 or 99.
+
+    Args:
+      distinct: The integers, ascending; shape [integers].
+      frequencies: Number of rows per integer; shape [integers].
+    """
+    distances = np.diff(distinct)
+    if distinct[0] != 0 or not (distances > distances.min()).any():
+        return False
+    gaps_widen = (np.diff(distances) >= 0).all() and (distances > distances.min()).sum() > 1
+    mostly_zero = len(distinct) >= _MANY_VALUES and 2 * frequencies[0] > frequencies.sum()
+    is_sparse = distinct[-1] >= 2 * len(distinct)
+    return bool(is_sparse and (gaps_widen or mostly_zero)) or _rises_and_falls(frequencies, 0)
+
+
+def _rises_and_falls(frequencies: npt.NDArray[np.int64], peak: int) -> bool:
+    """Check whether frequencies rise up to the index `peak` and then fall, except for noise, and one end is rare."""
     if min(frequencies[0], frequencies[-1]) > _RARE_END * frequencies[peak]:
         return False
     rising = isotonic_regression(frequencies[: peak + 1])
     falling = isotonic_regression(frequencies[peak:], increasing=False)
     expected = np.concatenate([rising, falling[1:]])
     beyond_noise = np.abs(frequencies - expected) - 2 * np.sqrt(expected) - 1
-    most = _UNEVEN if len(distinct) < _MANY_VALUES else _UNEVEN_OF_MANY
+    most = _UNEVEN if len(frequencies) < _MANY_VALUES else _UNEVEN_OF_MANY
     return bool((np.maximum(beyond_noise, 0) / expected).mean() <= most)
 
 

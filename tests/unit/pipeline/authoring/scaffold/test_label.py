@@ -59,6 +59,39 @@ def test_integers_whose_frequencies_rise_and_fall_are_a_quantity(
 
 
 @pytest.mark.parametrize(
+    ("frequencies", "is_quantity"),
+    [
+        # Numbers of affairs per year, where 7 stands for every month or week and 12 for every day.
+        ({0: 451, 1: 34, 2: 17, 3: 19, 7: 42, 12: 38}, True),
+        ({0: 306, 2: 11, 5: 22, 10: 2, 20: 4}, True),
+        # Visits of a doctor, and children: large numbers are rare, so some do not occur.
+        ({0: 100, 1: 47, 2: 30, 3: 7, 4: 4, 6: 1}, True),
+        ({0: 2784, 1: 485, 2: 100, 3: 12, 6: 1}, True),
+        # Cigarettes per day.
+        ({0: 500, 1: 3, 2: 4, 4: 9, 6: 6, 8: 5, 10: 55, 15: 19, 20: 62, 30: 5}, True),
+        # Codes: tens, one that does not occur, a missing value, treatments, marital states, districts.
+        ({0: 90, 10: 80, 20: 95, 30: 70, 40: 85}, False),
+        ({10: 90, 20: 80, 30: 95}, False),
+        ({1: 90, 2: 80, 3: 95}, False),
+        ({0: 90, 1: 80, 2: 95, 3: 70, 5: 85}, False),
+        ({0: 90, 1: 80, 2: 95, 4: 70, 6: 85}, False),
+        ({0: 90, 1: 80, 2: 95, 3: 70, 4: 60, 9: 40}, False),
+        ({0: 18, 2: 18, 20: 18, 22: 18, 111: 72, 113: 36, 131: 36, 200: 18, 202: 18, 220: 18, 311: 36}, False),
+        ({2: 1279, 3: 97, 4: 96, 5: 99, 6: 57, 8: 12}, False),
+        ({0: 1078, 1: 458, 3: 193, 5: 34, 6: 31, 7: 40, 8: 94, 9: 97}, False),
+    ],
+)
+def test_integers_with_the_gaps_of_counts_are_a_quantity(
+    frequencies: dict[int, int], is_quantity: bool, tmp_path: Path
+) -> None:
+    values = random().permutation(np.repeat(list(frequencies), list(frequencies.values())))
+    task = draft_with_label(values, tmp_path).task
+    assert (task.task, task.loss) == (("regression", "poisson") if is_quantity else ("multiclass", None))
+    rows = {"a": random().normal(size=len(values)), "risk_class": values}
+    assert draft([write_rows("named", rows, tmp_path)], "risk_class").task.task == "multiclass"
+
+
+@pytest.mark.parametrize(
     ("name", "task"),
     [
         ("risk_class", "multiclass"),
