@@ -19,10 +19,16 @@ RAW = "raw"
 """Signature of our models that takes columns; see components/trainer/export."""
 OF_COLUMNS = frozenset({RAW, "query", "item", "top_k"})
 """Signatures that take columns: `raw`, and the signatures of a retrieval; see components/trainer/item_index."""
+OURS = "transform_features"
+"""Signature that only this project's models have. It returns the transformed features of tf.Examples."""
+OF_EXAMPLES = ("serving_default", OURS)
+"""Signatures that parse tf.Examples, in this project's models."""
+MATRIX = "matrix"
+"""Signature with one input per dtype, which holds all columns of the dtype; shape [batch, columns]."""
 _CLASSES, _PROBABILITIES = "classes", "probabilities"
 _BATCH = 8192
 """Maximum number of rows in a call of the model."""
-MISSING = {tf.string: b"", tf.float32: np.float32(np.nan), tf.int64: np.iinfo(np.int64).min}
+MISSING = {tf.string: b"", tf.float32: np.nan, tf.int64: np.iinfo(np.int64).min}
 """Values that the signature `raw` reads as missing. In a tf.Example they are values."""
 _VALUE_TYPES = {tf.string: pa.large_binary(), tf.float32: pa.float32(), tf.int64: pa.int64()}
 

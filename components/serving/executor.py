@@ -49,7 +49,7 @@ from components.base.errors import MachineError, find, first_line, is_of_machine
 from components.base.processes import LostProcessError, with_second_try
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
 from components.data import example_artifacts, skew_sample
-from components.data.saved_model import load
+from components.data.saved_model import OURS, load
 from components.results.retrieval_outputs import ORDERS
 from components.serving import sample_check, server_process
 from components.serving.check_result import FILE, Measured, ServingCheckResult
@@ -57,7 +57,7 @@ from components.serving.config import ServingConfig
 from components.serving.local_server_runner import LocalServerRunner
 from components.serving.server import warm_up
 from components.serving.server.row_check import read_row_checks
-from components.serving.server.saved_model import OURS, read_specs, to_proto
+from components.serving.server.saved_model import read_specs, to_proto
 
 PLAN = "plan"
 

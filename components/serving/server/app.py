@@ -102,24 +102,22 @@ async def _serve(options: argparse.Namespace) -> None:
     # With batching, leave one core for handling requests: while the other cores are busy, larger batches accumulate.
     concurrency = max(1, options.workers - options.enable_batching)
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
-    public_key = model_signature.key_file(os.environ)
-    row_key = options.request_log_key
+    public_key, row_key = model_signature.key_file(os.environ), options.request_log_key
     load = functools.partial(load_verified, public_key, options.allow_unverified, threads, row_key=row_key)
-    manager, log = ModelManager(_config_source(options), load), None
-    if options.request_log:
-        log = RequestLog(
-            options.request_log, options.request_log_rate, options.request_log_max_bytes, options.request_log_max_days
-        )
+    manager = ModelManager(_config_source(options), load)
+    log = options.request_log and RequestLog(
+        options.request_log, options.request_log_rate, options.request_log_max_bytes, options.request_log_max_days
+    )
     limits = BatchLimits(options.max_batch_size, options.batch_timeout_micros / 1e6, concurrency)
     service = Service(
         manager,
         Metrics(manager.all, lambda: log.dropped if log else 0),
         log,
         limits if options.enable_batching else None,
-        workers=options.workers,
-        max_in_flight=options.max_in_flight,
-        read_seconds=options.read_timeout_seconds,
-        key=row_key,
+        options.workers,
+        options.max_in_flight,
+        options.read_timeout_seconds,
+        row_key,
     )
     manager.on_unload = service.remove
     application, idle_seconds = RestApi(service).application(options.max_body_bytes), options.idle_timeout_seconds

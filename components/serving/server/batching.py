@@ -7,7 +7,6 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +14,7 @@ import numpy as np
 from components.serving.server.saved_model import Arrays, Signature
 
 
-@dataclass(frozen=True)
-class BatchLimits:
+class BatchLimits(NamedTuple):
     """Limits that decide when a batch starts.
 
     Attributes:

@@ -7,6 +7,7 @@ The format is the format of TensorFlow Serving, https://www.tensorflow.org/tfx/s
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -15,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from components.data.saved_model import MISSING
 from components.serving.server.errors import RequestError
-from components.serving.server.saved_model import MAX_REPEATED, MISSING, Arrays, Signature, TensorSpec
+from components.serving.server.saved_model import MAX_REPEATED, Arrays, Signature, TensorSpec
 
 _ACCEPTED: Mapping[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float}, "b": {bool}}
 """Kind of an input's dtype → Python types of the values that it accepts."""
@@ -133,15 +135,13 @@ def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False)
         # NumPy keeps ragged lists, and lists nested deeper than its maximum rank, as elements. They are rejected below.
         array: npt.NDArray[Any] = np.array(values, object)
         flat = array.reshape(-1)
-        kind = "O" if dtype == tf.string else np.dtype(dtype.as_numpy_dtype).kind
-        if missing and kind in MISSING:
-            null = MISSING[kind]
-            flat[np.equal(flat, None)] = "" if kind == "O" else null if kind == "f" else int(null)
+        # NumPy does not treat bfloat16 as a float.
+        kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
+        if missing and dtype in MISSING:
+            flat[np.equal(flat, None)] = "" if dtype == tf.string else MISSING[dtype]
         if dtype == tf.string:
             flat[:] = [_to_bytes(text) for text in flat]
             return array
-        # NumPy does not treat bfloat16 as a float.
-        kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
         # Convert the bounds to Python integers, because NumPy 2 would cast the value to the dtype of the bound.
         least, greatest = (0, 1) if dtype.is_bool or kind == "f" else map(int, (dtype.min, dtype.max))
         if dtype == tf.int64:
@@ -169,16 +169,13 @@ def _to_bytes(value: Any) -> bytes:
 
 def _to_lists(name: str, array: npt.NDArray[Any]) -> Any:
     if array.dtype == object:
-        array = np.vectorize(_to_b64 if name.endswith("_bytes") else _to_text, otypes=[object])(array)
+        convert = _to_b64 if name.endswith("_bytes") else functools.partial(bytes.decode, errors="replace")
+        array = np.vectorize(convert, otypes=[object])(array)
     return array.tolist()
 
 
 def _to_b64(value: bytes) -> dict[str, str]:
     return {"b64": base64.b64encode(value).decode()}
-
-
-def _to_text(value: bytes) -> str:
-    return value.decode(errors="replace")
 
 
 def _is_named(value: Any) -> bool:

@@ -100,10 +100,8 @@ class RestApi:
 def _model_spec(request: web.Request) -> ModelSpec:
     path = request.match_info
     # aiohttp leaves bytes that are not UTF-8 percent-encoded, so the name is always valid text for the message.
-    spec = ModelSpec(name=path["model"], version_label=path.get("label"))
-    if "version" in path:
-        spec.version.value = int(path["version"])
-    return spec
+    version = {"value": int(path["version"])} if "version" in path else None
+    return ModelSpec(name=path["model"], version=version, version_label=path.get("label"))
 
 
 def _to_dict(message: Any) -> dict[str, Any]:

@@ -18,27 +18,28 @@ import pyarrow as pa
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.base.names import did_you_mean
+from components.data.saved_model import MATRIX, OF_COLUMNS, OF_EXAMPLES
 from components.results.request_schema import FILE, Column, RequestSchema, matrix_columns
 from components.serving.server.errors import RequestError
 
 MISSING, OUT_OF_RANGE, OUT_OF_DOMAIN = "missing", "out_of_range", "out_of_domain"
 """Kinds of anomalies."""
 
+Anomalies: TypeAlias = Counter[tuple[str, str]]
+"""Counts of anomalies: (column, kind) → number of values, or of rows without a value."""
+
 _Array: TypeAlias = npt.NDArray[Any]
 _MISSING_INT = np.iinfo(np.int64).min
 _TYPES = {"int64": pa.int64(), "float32": pa.float32(), "string": pa.large_binary()}
 _ARRAYS = {"int64": pa.Int64Array, "float32": pa.lib.FloatArray, "string": pa.LargeBinaryArray}
-_LISTS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
-
-
-class Anomalies(Counter[tuple[str, str]]):
-    """Counts anomalies: (column, kind) → number of values, or of rows without a value."""
+LISTS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
+"""Dtype of a column → field of a tf.Example's feature."""
 
 
 class _Numbers(NamedTuple):
-    """Columns of one numeric dtype. Bounds have the shape [columns, 1]; an unknown bound is infinite."""
+    """Columns of one numeric dtype. Bounds have the shape [columns, 1]; an unknown bound is NaN."""
 
-    columns: Mapping[str, Column]
+    names: Sequence[str]
     least: _Array
     greatest: _Array
 
@@ -56,30 +57,20 @@ class RowCheck:
     Args:
       columns: Column name → description, for the columns that the signature reads.
       known: Names of all features that a tf.Example may have. If None, the inputs of the signature are columns.
-      matrices: Input name → names of its columns, for a signature whose inputs have the shape [rows, columns]. If None,
-        the inputs are columns or tf.Examples.
+      matrices: Whether the inputs are matrices of shape [rows, columns], one per dtype; see `matrix_columns`.
     """
 
     def __init__(
-        self,
-        columns: Mapping[str, Column],
-        known: Iterable[str] | None = None,
-        matrices: Mapping[str, Sequence[str]] | None = None,
+        self, columns: Mapping[str, Column], known: Iterable[str] | None = None, matrices: bool = False
     ) -> None:
-        self._columns = columns
-        single = {name: column for name, column in columns.items() if column.most_values == 1}
-        self._numbers = [
-            _bound_numbers(group)
-            for dtype in ("float32", "int64")
-            if (group := {name: column for name, column in single.items() if column.dtype == dtype})
-        ]
-        self._texts = [name for name, column in single.items() if _is_checked_text(column)]
-        self._lists = columns.keys() - single.keys()
-        self._not_in_matrices = [
-            name for name in columns if not any(name in numbers.columns for numbers in self._numbers)
-        ]
+        groups = matrix_columns(columns)
+        self._columns, self._matrices = columns, groups if matrices else {}
+        self._numbers = [_bound_numbers(groups[dtype], columns) for dtype in ("float32", "int64") if dtype in groups]
+        texts = groups.get("string", [])
+        self._texts = [name for name in texts if columns[name].always_present or columns[name].domain]
+        self._lists = [name for name, column in columns.items() if column.most_values != 1]
+        self._not_in_matrices = [*texts, *self._lists]
         self._known = None if known is None else frozenset(known)
-        self._matrices = matrices
         self._decoder = ExamplesToRecordBatchDecoder()
         # An empty text is a value in a tf.Example.
         self._no_text = b"" if known is None else None
@@ -110,7 +101,7 @@ class RowCheck:
                 for name, values in zip(names, inputs[dtype].T, strict=True)
             }
         if self._known is None:
-            matrices = [np.stack([inputs[name] for name in numbers.columns]) for numbers in self._numbers]
+            matrices = [np.stack([inputs[name] for name in numbers.names]) for numbers in self._numbers]
             columns: Mapping[str, Any] = {
                 name: _drop_missing(inputs[name]) if name in self._lists else inputs[name]
                 for name in self._not_in_matrices
@@ -146,84 +137,77 @@ class RowCheck:
         has_value = np.zeros(batch.num_rows, bool)
         matrices = []
         for numbers in self._numbers:
-            matrix, lengths = self._to_matrix(numbers, filled, batch.num_rows)
+            flat, lengths = self._read(numbers.names, filled, batch.num_rows)
+            values = flat.to_numpy()
+            matrix = np.full(lengths.shape, np.nan if values.dtype.kind == "f" else _MISSING_INT, values.dtype)
+            matrix[lengths > 0] = values
             matrices.append(matrix)
             has_value |= lengths.any(axis=0)
-        if not has_value.all():
-            ends = _concatenate([column.offsets for column in filled.values()], np.int64)
+        if filled and not has_value.all():
+            ends = pa.concat_arrays([column.offsets for column in filled.values()]).to_numpy()
             has_value = np.diff(ends.reshape(-1, batch.num_rows + 1)).any(axis=0)
         if not has_value.all():
             raise RequestError(
-                f"expected a tf.Example with at least one feature, received none in row {_find_first(~has_value)}; "
+                f"expected a tf.Example with at least one feature, received none in row {has_value.argmin()}; "
                 "send the columns that are known"
             )
-        values = {name: self._read_values(name, filled.get(name), batch.num_rows) for name in self._not_in_matrices}
-        return matrices, values
+        return matrices, {name: self._read_values(name, filled, batch.num_rows) for name in self._not_in_matrices}
 
-    def _to_matrix(self, numbers: _Numbers, filled: Mapping[str, pa.Array], rows: int) -> tuple[_Array, _Array]:
-        """Return the values of the single-valued columns of a dtype, and the numbers of values; [columns, rows]."""
-        names = [*numbers.columns]
-        dtype = numbers.columns[names[0]].dtype
-        result = np.full((len(names), rows), np.nan if dtype == "float32" else _MISSING_INT, dtype)
+    def _read(self, names: Sequence[str], filled: Mapping[str, pa.Array], rows: int) -> tuple[pa.Array, _Array]:
+        """Read columns that have the same dtype and the same maximum number of values.
+
+        Returns:
+          The values of all rows of the first column, then of the next column; and how many values every row has,
+          shape [columns, rows].
+        """
+        dtype, most = self._columns[names[0]].dtype, self._columns[names[0]].most_values
         places = [at for at, name in enumerate(names) if name in filled]
         if not places:
-            return result, np.zeros((1, rows), np.int64)
+            return pa.array([], _TYPES[dtype]), np.zeros((len(names), rows), np.int64)
         columns = [filled[names[at]] for at in places]
         try:
             # Every Python object per column would take longer than the model does.
-            lists = pa.concat_arrays(columns)
-            self._check_type(names[places[0]], lists.values)
+            lists = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
         except pa.ArrowInvalid:
-            # The columns have different types.
-            for at, column in zip(places, columns, strict=True):
-                self._check_type(names[at], column.values)
-            raise
-        lengths = np.diff(lists.offsets).reshape(len(places), rows)
-        if (lengths > 1).any():
-            at = _find_first((lengths > 1).any(axis=1))
-            self._check_length(names[places[at]], lengths[at])
-        values = result[places]
-        values[lengths > 0] = lists.values.to_numpy()
-        result[places] = values
-        return result, lengths
-
-    def _read_values(self, name: str, array: pa.Array | None, rows: int) -> Any:
-        """Return the values of a column of strings as a list, or of a column with several values per row as _Lists."""
-        column = self._columns[name]
-        values = pa.array([], _TYPES[column.dtype]) if array is None else self._check_type(name, array.values)
-        counts = np.zeros(rows, np.int64) if array is None else np.diff(array.offsets)
-        self._check_length(name, counts)
-        if name in self._lists:
-            return _Lists(np.empty(0) if column.dtype == "string" else values.to_numpy(), counts == 0)
-        if name not in self._texts:
-            return None
-        texts = values.to_numpy(zero_copy_only=False).tolist()
-        return texts if len(texts) == len(counts) else _insert_gaps(texts, counts > 0)
-
-    def _check_type(self, name: str, values: pa.Array) -> pa.Array:
-        """Return the values; raise RequestError if they do not have the type of the column."""
-        expected = self._columns[name].dtype
+            lists = None  # The columns have different types.
         # Comparing classes is faster than comparing Arrow types.
-        if not isinstance(values, _ARRAYS[expected]):
-            received = next(key for key, kind in _ARRAYS.items() if isinstance(values, kind))
+        if lists is None or not isinstance(lists.values, _ARRAYS[dtype]):
+            types = {names[at]: type(column.values) for at, column in zip(places, columns, strict=True)}
+            name = next(name for name, kind in types.items() if kind is not _ARRAYS[dtype])
+            received = next(key for key, kind in _ARRAYS.items() if kind is types[name])
             raise RequestError(
-                f"feature {name!r}: expected {_LISTS[expected]}, received {_LISTS[received]}; "
+                f"feature {name!r}: expected {LISTS[dtype]}, received {LISTS[received]}; "
                 "send the type that the model was trained with"
             )
-        return values
-
-    def _check_length(self, name: str, counts: _Array) -> None:
-        most = self._columns[name].most_values
-        if most and counts.max(initial=0) > most:
-            row = _find_first(counts > most)
+        lengths = np.diff(lists.offsets).reshape(len(places), rows)
+        if most and lengths.max() > most:
+            at, row = np.argwhere(lengths > most)[0]
             raise RequestError(
-                f"feature {name!r}: expected at most {most} value(s), received {counts[row]} in row {row}; "
-                "send no more values than the training data has"
+                f"feature {names[places[at]]!r}: expected at most {most} value(s), received {lengths[at, row]} in row "
+                f"{row}; send no more values than the training data has"
             )
+        if len(places) < len(names):
+            present, lengths = lengths, np.zeros((len(names), rows), np.int64)
+            lengths[places] = present
+        return lists.values, lengths
+
+    def _read_values(self, name: str, filled: Mapping[str, pa.Array], rows: int) -> Any:
+        """Return the values of a column of strings as a list, or of a column with several values per row as _Lists."""
+        values, (counts,) = self._read([name], filled, rows)
+        if name in self._lists:
+            is_text = self._columns[name].dtype == "string"
+            return _Lists(np.empty(0) if is_text else values.to_numpy(), counts == 0)
+        if name not in self._texts:
+            return None
+        texts = values.to_numpy(zero_copy_only=False)
+        if len(texts) < rows:
+            texts, present = np.full(rows, None, object), texts
+            texts[counts > 0] = present
+        return texts.tolist()
 
     def _check_numbers(self, numbers: _Numbers, values: _Array, anomalies: Anomalies) -> None:
         """Count missing values and values out of range; the values have the shape [columns, rows]."""
-        missing, names = _is_missing(values), [*numbers.columns]
+        missing, names = _is_missing(values), numbers.names
         outside = (values < numbers.least) | (values > numbers.greatest)
         if missing.any():
             outside &= ~missing
@@ -245,7 +229,7 @@ class RowCheck:
         if lists.empty.any():
             self._report_missing(name, lists.empty, anomalies)
         if column.dtype != "string":
-            numbers, values = _bound_numbers({name: column}), lists.values[~_is_missing(lists.values)]
+            numbers, values = _bound_numbers([name], self._columns), lists.values[~_is_missing(lists.values)]
             if outside := int(((values < numbers.least) | (values > numbers.greatest)).sum()):
                 anomalies[name, OUT_OF_RANGE] += outside
 
@@ -254,7 +238,7 @@ class RowCheck:
         if column.required:
             raise RequestError(
                 f"column {name!r}: expected a value in each row, received a missing or infinite value "
-                f"in row {_find_first(missing)}; send its value"
+                f"in row {missing.argmax()}; send its value"
             )
         if column.always_present:
             anomalies[name, MISSING] += int(missing.sum())
@@ -275,18 +259,22 @@ class RowChecks:
         self.schema, self._known = schema, {*schema.columns, *schema.other_columns, *([key] if key else [])}
         self._lock, self._anomalies = threading.Lock(), Anomalies()
 
-    def create_example_check(self) -> RowCheck:
-        """Create the check for a signature that takes serialized tf.Examples."""
-        return RowCheck(self.schema.columns, self._known)
+    def create(self, signature: str, inputs: Iterable[str]) -> RowCheck | None:
+        """Create the check of a signature.
 
-    def create_column_check(self, inputs: Iterable[str]) -> RowCheck:
-        """Create the check for a signature whose inputs are columns. It ignores inputs that the schema lacks."""
+        Args:
+          signature: Name of the signature.
+          inputs: Names of the inputs. If they are columns, inputs that the schema lacks are ignored.
+
+        Returns:
+          The check. None if the inputs are neither tf.Examples, columns nor matrices of columns.
+        """
         columns = self.schema.columns
-        return RowCheck({name: columns[name] for name in inputs if name in columns})
-
-    def create_matrix_check(self) -> RowCheck:
-        """Create the check for the signature whose inputs are matrices, one per dtype."""
-        return RowCheck(self.schema.columns, matrices=matrix_columns(self.schema.columns))
+        if signature in OF_EXAMPLES:
+            return RowCheck(columns, self._known)
+        if signature in OF_COLUMNS:
+            return RowCheck({name: columns[name] for name in inputs if name in columns})
+        return RowCheck(columns, matrices=True) if signature == MATRIX else None
 
     def count(self, anomalies: Anomalies) -> None:
         """Add the anomalies that a check returned. Call it once the rows are answered."""
@@ -297,11 +285,6 @@ class RowChecks:
         """Return a copy of the sum of all anomalies so far."""
         with self._lock:
             return Anomalies(self._anomalies)
-
-    def reset(self) -> None:
-        """Set the sum of the anomalies to zero."""
-        with self._lock:
-            self._anomalies.clear()
 
 
 def read_row_checks(folder: Path, key: str) -> RowChecks | None:
@@ -318,20 +301,10 @@ def read_row_checks(folder: Path, key: str) -> RowChecks | None:
     return RowChecks(RequestSchema.model_validate_json(path.read_bytes()), key) if path.exists() else None
 
 
-def _is_checked_text(column: Column) -> bool:
-    return column.dtype == "string" and (column.always_present or bool(column.domain))
-
-
-def _bound_numbers(columns: Mapping[str, Column]) -> _Numbers:
-    bounds = [
-        (
-            -np.inf if column.least is None else column.least,
-            np.inf if column.greatest is None else column.greatest,
-        )
-        for column in columns.values()
-    ]
-    least, greatest = np.array(bounds).T[:, :, np.newaxis]
-    return _Numbers(columns, least, greatest)
+def _bound_numbers(names: Sequence[str], columns: Mapping[str, Column]) -> _Numbers:
+    # None becomes NaN, and every comparison with NaN is false.
+    least, greatest = np.array([[columns[name].least, columns[name].greatest] for name in names], float).T[:, :, None]
+    return _Numbers(names, least, greatest)
 
 
 def _is_missing(values: _Array) -> _Array:
@@ -345,17 +318,3 @@ def _drop_missing(values: _Array) -> _Lists:
     """Return the values and the empty rows of a column of shape [rows], or of a history of shape [rows, events]."""
     missing = _is_missing(values)
     return _Lists(values[~missing], missing if missing.ndim == 1 else missing.all(axis=1))
-
-
-def _concatenate(arrays: Sequence[pa.Array], dtype: Any) -> _Array:
-    return pa.concat_arrays(arrays).to_numpy() if arrays else np.empty(0, dtype)
-
-
-def _insert_gaps(texts: list[bytes], present: _Array) -> list[bytes | None]:
-    remaining = iter(texts)
-    return [next(remaining) if is_present else None for is_present in present.tolist()]
-
-
-def _find_first(rows: _Array) -> int:
-    """Return the index of the first row whose mask is true."""
-    return int(np.argmax(rows))

@@ -14,20 +14,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from components.compat.tensorflow import create_session, load_graph
-from components.data.saved_model import OF_COLUMNS, RAW
+from components.data.saved_model import MATRIX, MISSING, OF_COLUMNS, OURS, RAW
 from components.serving.server.errors import RequestError
 from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
 
-OURS = "transform_features"
-"""Name of a signature that only this project's models have."""
-MATRIX = "matrix"
-"""Signature with one input per dtype, which holds all columns of the dtype; shape [batch, columns]."""
-_DEFAULT = "serving_default"
-OF_EXAMPLES = (_DEFAULT, OURS)
-"""Signatures that parse tf.Examples, in models with a request schema."""
-MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
-"""Kind of a NumPy dtype → value that stands for a missing value."""
-
+DEFAULT = "serving_default"
+"""Signature of a request that does not name one."""
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Tensor name → array; strings are bytes in an array of objects."""
 
@@ -75,15 +67,15 @@ class Signature:
         They can if only the first dimension of every input varies, or also the second dimension of padded inputs.
         """
         by_row = all(spec.shape and spec.shape[0] == -1 for spec in [*self.inputs.values(), *self.outputs.values()])
-        fixed = 2 if self.pads else 1
-        return (
-            bool(self.inputs) and by_row and all(-1 not in (spec.shape or ())[fixed:] for spec in self.inputs.values())
-        )
+        varying = any(-1 in (spec.shape or ())[2 if self.pads else 1 :] for spec in self.inputs.values())
+        return bool(self.inputs) and by_row and not varying
 
     def join(self, requests: Sequence[Arrays]) -> Arrays:
         """Concatenate the rows of several requests, which needs `batches`. Shorter lists are padded if `pads`."""
         columns = {name: [request[name] for request in requests] for name in self.inputs}
-        return {name: np.concatenate(_pad(lists) if self.pads else lists) for name, lists in columns.items()}
+        if self.pads:
+            columns = {name: _pad(lists, self.inputs[name].dtype) for name, lists in columns.items()}
+        return {name: np.concatenate(lists) for name, lists in columns.items()}
 
     def check(self, inputs: Arrays) -> None:
         """Raise RequestError unless names, dtypes, shapes and numbers of rows match."""
@@ -152,13 +144,11 @@ class SavedModel:
 
     def __init__(self, folder: Path, intra_op_threads: int, key: str = "") -> None:
         # With inter_op_parallelism_threads=-1, ops run in the calling thread, which is faster for small graphs.
-        threads = {"intra_op_parallelism_threads": intra_op_threads, "inter_op_parallelism_threads": -1}
-        self._session = create_session(**threads)
+        self._session = create_session(intra_op_parallelism_threads=intra_op_threads, inter_op_parallelism_threads=-1)
         self.meta_graph = load_graph(self._session, str(folder))
         self.row_checks = read_row_checks(folder, key)
-        definitions = self.meta_graph.signature_def
-        names = (name for name in definitions if not name.startswith("__"))
-        self.signatures = {name: self._signature(name, definitions[name]) for name in names}
+        definitions = self.meta_graph.signature_def.items()
+        self.signatures = {name: self._signature(name, info) for name, info in definitions if not name.startswith("__")}
         self.warm_up_requests = 0
 
     def close(self) -> None:
@@ -176,8 +166,8 @@ class SavedModel:
           RequestError: If the model does not have the signature.
         """
         if not name:
-            name = _DEFAULT
-            inputs = self.signatures[_DEFAULT].inputs if _DEFAULT in self.signatures else {}
+            name = DEFAULT
+            inputs = self.signatures[DEFAULT].inputs if DEFAULT in self.signatures else {}
             if columns and RAW in self.signatures and inputs.keys().isdisjoint(columns):
                 name = RAW
         if name not in self.signatures:
@@ -185,26 +175,22 @@ class SavedModel:
         return self.signatures[name]
 
     def _signature(self, name: str, definition: Any) -> Signature:
-        inputs, outputs = (sorted(infos.items()) for infos in (definition.inputs, definition.outputs))
-        call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
-        accepted, returned = read_specs(definition.inputs), read_specs(definition.outputs)
+        inputs, outputs = read_specs(definition.inputs), read_specs(definition.outputs)
+        fetched = [definition.outputs[key].name for key in outputs]
+        fed = [definition.inputs[key].name for key in inputs]
         pads = name in (*OF_COLUMNS, MATRIX) and OURS in self.meta_graph.signature_def
-        signature = Signature(name, accepted, returned, call, pads)
-        if (checks := self.row_checks) is None or name not in (*OF_COLUMNS, *OF_EXAMPLES, MATRIX):
+        signature = Signature(name, inputs, outputs, self._session.make_callable(fetched, fed), pads)
+        if (checks := self.row_checks) is None:
             return signature
-        if name == MATRIX:
-            row_check = checks.create_matrix_check()
-        else:
-            row_check = checks.create_example_check() if name in OF_EXAMPLES else checks.create_column_check(accepted)
-        return replace(signature, row_check=row_check, count=checks.count)
+        return replace(signature, row_check=checks.create(name, inputs), count=checks.count)
 
 
-def _pad(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
+def _pad(lists: list[npt.NDArray[Any]], dtype: tf.DType) -> list[npt.NDArray[Any]]:
     """Pad arrays of shape [rows, values] with missing values to the same number of values; return others unchanged."""
     if lists[0].ndim != 2 or len({rows.shape[1] for rows in lists}) == 1:
         return lists
-    most, missing = max(rows.shape[1] for rows in lists), MISSING[lists[0].dtype.kind]
-    return [np.pad(rows, ((0, 0), (0, most - rows.shape[1])), constant_values=missing) for rows in lists]
+    most = max(rows.shape[1] for rows in lists)
+    return [np.pad(rows, ((0, 0), (0, most - rows.shape[1])), constant_values=MISSING[dtype]) for rows in lists]
 
 
 def read_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
@@ -236,10 +222,9 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
     if (count := math.prod(sizes)) > MAX_REPEATED and count > proto.ByteSize():
         raise RequestError(f"a tensor of shape {sizes}: expected {count} elements, received {proto.ByteSize()} bytes")
     try:
-        array: npt.NDArray[Any] = tf.make_ndarray(proto)
+        return tf.make_ndarray(proto)
     except (KeyError, OverflowError, TypeError, ValueError, IndexError) as error:
         raise RequestError(f"a tensor of dtype {proto.dtype} and shape {sizes}: {error}") from error
-    return array
 
 
 def to_proto(array: npt.NDArray[Any], proto: Any) -> None:

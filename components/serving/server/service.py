@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,17 +36,16 @@ if sys.version_info >= (3, 11):
 else:
     from async_timeout import timeout
 
-_UNKNOWN = 2
-"""tensorflow.error.Code that the server reports for a version that could not be loaded."""
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False)
 class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[misc]
     """Implements TensorFlow Serving's PredictionService and ModelService, and the functions that both APIs share.
 
     The methods that the protos name take gRPC's context, or None for a request of the REST API.
 
-    Args:
+    Attributes:
       manager: Manager of the loaded versions.
       metrics: Metrics that count the requests.
       log: Log that records requests. If None, requests are not recorded.
@@ -55,30 +55,23 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
       read_seconds: Longest time that a client may take to send a request, in seconds.
       key: Input of the signature `raw`, or feature of tf.Examples, that identifies a row. It is recorded but not passed
         to the model. "" for none.
-
-    Attributes:
-      key: The key.
       stopping: Whether the server is stopping, so that clients should close their connections.
     """
 
-    def __init__(
-        self,
-        manager: ModelManager,
-        metrics: Metrics,
-        log: RequestLog | None,
-        batching: BatchLimits | None,
-        *,
-        workers: int,
-        max_in_flight: int,
-        read_seconds: float,
-        key: str = "",
-    ) -> None:
-        self.key = key
-        self.manager, self.metrics, self.read_seconds, self.stopping = manager, metrics, read_seconds, False
-        self._log, self._batching, self._max_in_flight = log, batching, max_in_flight
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="run")
+    manager: ModelManager
+    metrics: Metrics
+    log: RequestLog | None
+    batching: BatchLimits | None
+    workers: int
+    max_in_flight: int
+    read_seconds: float
+    key: str = ""
+    stopping: bool = False
+    _in_flight: int = 0
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="run")
         self._batchers: dict[tuple[Version, str], Batcher] = {}
-        self._in_flight = 0
 
     @contextlib.contextmanager
     def admit(self, api: str) -> Iterator[None]:
@@ -87,9 +80,9 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         Raises:
           RequestError: If too many requests are in progress.
         """
-        if self._in_flight >= self._max_in_flight:
+        if self._in_flight >= self.max_in_flight:
             with self.count_rejections(api):
-                text = f"expected at most {self._max_in_flight} requests in progress; try again"
+                text = f"expected at most {self.max_in_flight} requests in progress; try again"
                 raise RequestError(text, StatusCode.RESOURCE_EXHAUSTED)
         self._in_flight += 1
         try:
@@ -142,8 +135,8 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
                 recorded, inputs = inputs, self._without_key(signature, inputs)
                 signature.check(inputs)
                 outputs = await self._call(version, signature, inputs)
-            if self._log is not None:
-                self._log.add(functools.partial(_prediction_log, _spec(version, signature.name), recorded, outputs))
+            if self.log is not None:
+                self.log.add(functools.partial(_prediction_log, _spec(version, signature.name), recorded, outputs))
             status = StatusCode.OK
             return version, signature, outputs
         except Exception as error:
@@ -165,12 +158,12 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         return model_inputs
 
     def _call(self, version: Version, signature: Signature, inputs: Arrays) -> Awaitable[dict[str, Any]]:
-        if self._batching is None or not signature.batches:
+        if self.batching is None or not signature.batches:
             return asyncio.get_running_loop().run_in_executor(self._threads, signature.run, inputs)
         key = (version, signature.name)
         if key not in self._batchers:
             count = functools.partial(self.metrics.batch, version)
-            self._batchers[key] = Batcher(signature, self._batching, self._threads, count)
+            self._batchers[key] = Batcher(signature, self.batching, self._threads, count)
         return self._batchers[key].run(inputs)
 
     async def Predict(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
@@ -205,7 +198,9 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         """Answer a GetModelStatusRequest."""
         response = GetModelStatusResponse()
         for version in self.manager.status(*_parse_spec(request.model_spec)):
-            status = {"error_code": _UNKNOWN, "error_message": version.error} if version.error else {}
+            status = (
+                {"error_code": StatusCode.UNKNOWN.value[0], "error_message": version.error} if version.error else {}
+            )
             response.model_version_status.add(version=version.number, state=version.state, status=status)
         return response
 
@@ -227,9 +222,7 @@ def _parse_spec(spec: ModelSpec) -> tuple[str, int | None, str]:
 
 
 def _spec(version: Version, signature: str = "") -> ModelSpec:
-    spec = ModelSpec(name=version.model, signature_name=signature)
-    spec.version.value = version.number
-    return spec
+    return ModelSpec(name=version.model, version={"value": version.number}, signature_name=signature)
 
 
 def _prediction_log(spec: ModelSpec, inputs: Arrays, outputs: Arrays) -> PredictionLog:

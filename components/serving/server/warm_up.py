@@ -12,33 +12,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.data.saved_model import OF_COLUMNS, raw_columns
+from components.data.saved_model import MATRIX, OF_COLUMNS, OF_EXAMPLES, OURS, raw_columns
 from components.results.request_schema import Column, RequestSchema, matrix_columns
 from components.serving.server.errors import RequestError
-from components.serving.server.saved_model import (
-    MATRIX,
-    OF_EXAMPLES,
-    OURS,
-    Arrays,
-    SavedModel,
-    Signature,
-    TensorSpec,
-    from_proto,
-)
+from components.serving.server.row_check import LISTS
+from components.serving.server.saved_model import DEFAULT, Arrays, SavedModel, Signature, TensorSpec, from_proto
 
 RECORDED = "assets.extra/tf_serving_warmup_requests"
 """File of TensorFlow Serving's recorded requests, see https://www.tensorflow.org/tfx/serving/saved_model_warmup."""
 MOST_ROWS = 64
 """Maximum number of recorded tf.Examples that are converted to rows of other signatures."""
-_EXAMPLES = "serving_default"
 
 
 def warm_up(model: SavedModel, folder: Path) -> None:
@@ -57,20 +48,18 @@ def warm_up(model: SavedModel, folder: Path) -> None:
     for signature, inputs in _read_recorded(model, folder / RECORDED):
         _call(signature, inputs)
         called.append(signature.name)
-        if signature.name == _EXAMPLES and takes_examples(signature.inputs):
+        if signature.name == DEFAULT and takes_examples(signature.inputs):
             examples.extend(next(iter(inputs.values())).tolist())
     schema = None if model.row_checks is None else model.row_checks.schema
+    # A model of another project may give the names of our signatures another meaning.
+    recorded = examples[:MOST_ROWS] if OURS in model.signatures else []
+    generated = [] if schema is None else [_make_example(schema.columns)]
     for name in sorted(model.signatures.keys() - called):
         signature = model.signatures[name]
-        # A model of another project may give these names another meaning.
-        rows = examples[:MOST_ROWS] if OURS in model.signatures else []
-        recorded = convert_examples(name, signature.inputs, rows, schema)
-        if recorded is not None:
-            _call(signature, recorded)
+        if rows := convert_examples(name, signature.inputs, recorded, schema):
+            _call(signature, rows)
         else:
-            _try(signature, _make_rows(signature, schema))
-    if model.row_checks is not None:
-        model.row_checks.reset()
+            _try(signature, convert_examples(name, signature.inputs, generated, schema) or _fill(signature.inputs))
     model.warm_up_requests = len(called)
 
 
@@ -87,13 +76,14 @@ def _read_recorded(model: SavedModel, path: Path) -> Iterator[tuple[Signature, A
 
 def _call(signature: Signature, inputs: Arrays) -> None:
     signature.check(inputs)
-    signature.run(inputs)
+    # The metrics count the unusual values of clients only.
+    replace(signature, count=lambda _: None).run(inputs)
 
 
-def _try(signature: Signature, inputs: Arrays | None) -> None:
+def _try(signature: Signature, inputs: Arrays) -> None:
     """Call a signature with generated rows. It may refuse them, for example because an image lacks pixels."""
-    if inputs is None:
-        return
+    if any(spec.dtype in (tf.resource, tf.variant) for spec in signature.inputs.values()):
+        return  # Clients cannot send these either.
     try:
         _call(signature, inputs)
     except RequestError as error:
@@ -143,33 +133,17 @@ def _to_columns(inputs: Mapping[str, TensorSpec], examples: Sequence[bytes]) -> 
     return columns
 
 
-def _make_rows(signature: Signature, schema: RequestSchema | None) -> Arrays | None:
-    """Generate one row for a signature; return None if an input is a resource, which clients cannot send either."""
-    specs = signature.inputs
-    if any(spec.dtype in (tf.resource, tf.variant) for spec in specs.values()):
-        return None
-    columns = {} if schema is None else schema.columns
-    if columns and signature.name in OF_EXAMPLES and takes_examples(specs):
-        return dict.fromkeys(specs, np.array([_make_example(columns)], object))
-    if columns and signature.name == MATRIX:
-        return {
-            dtype: np.array([[_typical_value(columns[name]) for name in names]], specs[dtype].dtype.as_numpy_dtype)
-            for dtype, names in matrix_columns(columns).items()
-        }
-    return {name: _fill(spec, _typical_value(columns.get(name))) for name, spec in specs.items()}
+def _fill(inputs: Mapping[str, TensorSpec]) -> Arrays:
+    """Create arrays of one row with zeros or empty strings."""
+    rows = {}
+    for name, (dtype, shape) in inputs.items():
+        sizes = [max(size, 1) for size in ((1,) if shape is None else shape)]
+        rows[name] = np.full(sizes, b"" if dtype == tf.string else 0, dtype.as_numpy_dtype)
+    return rows
 
 
-def _fill(spec: TensorSpec, value: Any) -> Any:
-    if value is None:
-        value = b"" if spec.dtype == tf.string else 0
-    shape = [max(size, 1) for size in ((1,) if spec.shape is None else spec.shape)]
-    return np.full(shape, value, spec.dtype.as_numpy_dtype)
-
-
-def _typical_value(column: Column | None) -> bytes | int | float | None:
-    """Return a valid value of a column; None if the column is unknown."""
-    if column is None:
-        return None
+def _typical_value(column: Column) -> bytes | int | float:
+    """Return a valid value of a column."""
     if column.dtype == "string":
         return column.domain[0].encode() if column.domain else b"0"
     least = column.least or 0.0
@@ -178,7 +152,6 @@ def _typical_value(column: Column | None) -> bytes | int | float | None:
 
 def _make_example(columns: Mapping[str, Column]) -> bytes:
     example = tf.train.Example()
-    lists = {"string": "bytes_list", "int64": "int64_list", "float32": "float_list"}
     for name, column in columns.items():
-        getattr(example.features.feature[name], lists[column.dtype]).value.append(_typical_value(column))
+        getattr(example.features.feature[name], LISTS[column.dtype]).value.append(_typical_value(column))
     return bytes(example.SerializeToString())

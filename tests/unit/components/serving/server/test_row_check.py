@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from components.results.request_schema import Column, RequestSchema
 from components.serving.server.errors import RequestError
-from components.serving.server.row_check import MISSING, OUT_OF_DOMAIN, OUT_OF_RANGE, RowChecks
+from components.serving.server.row_check import MISSING, OUT_OF_DOMAIN, OUT_OF_RANGE, RowCheck, RowChecks
 
 MISSING_INT = np.iinfo(np.int64).min
 SCHEMA = RequestSchema(
@@ -39,8 +39,10 @@ LISTS = {"string": "bytes_list", "int64": "int64_list", "float32": "float_list"}
 MISSING_VALUES = {"string": b"", "int64": MISSING_INT, "float32": np.nan}
 
 
-def checks(key: str = "") -> RowChecks:
-    return RowChecks(SCHEMA, key)
+def create(signature: str, inputs: Iterable[str] = (), schema: RequestSchema = SCHEMA, key: str = "") -> RowCheck:
+    row_check = RowChecks(schema, key).create(signature, inputs)
+    assert row_check is not None
+    return row_check
 
 
 def example(row: Mapping[str, Any]) -> bytes:
@@ -55,7 +57,7 @@ def example(row: Mapping[str, Any]) -> bytes:
 
 def check_examples(*rows: Mapping[str, Any] | bytes, key: str = "") -> dict[tuple[str, str], int]:
     serialized = [row if isinstance(row, bytes) else example(row) for row in rows]
-    return dict(checks(key).create_example_check().check({"examples": np.array(serialized, object)}))
+    return dict(create("serving_default", key=key).check({"examples": np.array(serialized, object)}))
 
 
 def columns(*rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def columns(*rows: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_columns(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    return dict(checks().create_column_check(SCHEMA.columns).check(columns(*rows)))
+    return dict(create("raw", SCHEMA.columns).check(columns(*rows)))
 
 
 def check_matrices(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
@@ -83,7 +85,7 @@ def check_matrices(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
         dtype: np.stack([values[name] for name, column in single.items() if column.dtype == dtype], axis=1)
         for dtype in LISTS
     }
-    return dict(RowChecks(RequestSchema(columns=single), key="").create_matrix_check().check(matrices))
+    return dict(create("matrix", schema=RequestSchema(columns=single)).check(matrices))
 
 
 def without(name: str) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def without(name: str) -> dict[str, Any]:
 def test_usual_rows_pass() -> None:
     assert check_examples(ROW, ROW) == check_columns(ROW, ROW) == {}
     assert check_examples({**ROW, "tips": 1.0}) == {}
-    assert checks().create_example_check().check({"examples": np.empty(0, object)}) == {}
+    assert create("serving_default").check({"examples": np.empty(0, object)}) == {}
 
 
 @pytest.mark.parametrize(
@@ -207,18 +209,16 @@ def test_counts_equal_pandas(seed: int) -> None:
 
 def test_signature_with_some_of_the_columns_is_checked() -> None:
     """Signatures of retrieval towers only take some of the columns."""
-    check = checks().create_column_check(["hour", "words"])
+    check = create("raw", ["hour", "words"])
     hour, words = np.array([1, 30]), np.array([[b"a"], [b""]], object)
     assert dict(check.check({"hour": hour, "words": words})) == {("hour", OUT_OF_RANGE): 1}
 
 
-def test_counts_add_up_until_they_are_reset() -> None:
-    all_checks = checks()
+def test_counts_of_several_checks_add_up() -> None:
+    all_checks = RowChecks(SCHEMA)
     for fare in (1e30, -1.0):
-        all_checks.count(all_checks.create_column_check(SCHEMA.columns).check(columns({**ROW, "fare": fare})))
+        all_checks.count(create("raw", SCHEMA.columns).check(columns({**ROW, "fare": fare})))
     assert dict(all_checks.read_counts()) == {("fare", OUT_OF_RANGE): 2}
-    all_checks.reset()
-    assert not all_checks.read_counts()
 
 
 def test_matrices_are_checked_like_columns() -> None:

@@ -101,6 +101,21 @@ def test_rows_are_created_from_the_schema_if_no_requests_were_recorded(
     assert not model.row_checks.read_counts()
 
 
+def test_unusual_values_of_the_warm_up_are_not_counted(tmp_path: Path) -> None:
+    folder = columns_model(tmp_path, 1)
+    (folder / FILE).parent.mkdir(exist_ok=True)
+    (folder / FILE).write_text(SCHEMA.model_dump_json())
+    unusual = row(x=[1e6], word=[b"z"], past=[0])
+    write_warmup(folder, predict(examples=[unusual]))
+    model = load(folder)
+    assert model.row_checks is not None
+    assert not model.row_checks.read_counts()
+    model.signature("").run({"examples": np.array([unusual], object)})
+    assert model.row_checks.read_counts() == {(name, "out_of_range"): 1 for name in ("x", "past")} | {
+        ("word", "out_of_domain"): 1
+    }
+
+
 def test_created_row_that_a_model_rejects_is_a_warning(
     tmp_path: Path, calls: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
