@@ -77,6 +77,7 @@ class Manifest:
       bad: Number of bad rows.
       left_out: Number of rows in a gap between splits.
       unselected: Number of rows that `data.where` does not select.
+      sampled_out: Number of rows that `data.sample` does not keep.
       kinds: Column name → number of its `Kind`.
       shards: Files of rows that were written.
       quarantined: Files with bad rows, as (input file, number of the range, positions before that range, file).
@@ -87,6 +88,7 @@ class Manifest:
     bad: int
     left_out: int
     unselected: int
+    sampled_out: int
     kinds: dict[str, int]
     shards: tuple[Shard, ...]
     quarantined: tuple[tuple[str, int, int, str], ...]
@@ -224,6 +226,7 @@ def _write_manifest(path: str, first: list[BundleResult], second: list[BundleRes
         bad=counts.bad,
         left_out=sum(result.left_out for result in results),
         unselected=counts.unselected,
+        sampled_out=sum(result.sampled_out for result in results),
         kinds={name: int(kind) for name, kind in summary.kinds.items()},
         shards=tuple(shard for result in results for shard in result.shards),
         quarantined=tuple(

@@ -31,9 +31,10 @@ from components.ingest.blocks import (
     without_bad_rows,
 )
 from components.ingest.column_types import KINDS, ColumnConverter, Kind
-from components.ingest.config import IngestConfig, ValueType
+from components.ingest.config import SAMPLING_WEIGHT, IngestConfig, ValueType
 from components.ingest.image_table import ImageTable
 from components.ingest.row_filter import RowFilter
+from components.ingest.row_sampler import RowSampler
 from components.ingest.shard_writer import Shard
 from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram
 from components.ingest.within_split import GroupBorders, RowOrder
@@ -114,11 +115,13 @@ class BundleResult:
       summary: Summary of the first pass; empty in the second pass.
       shards: Files that were written.
       left_out: Number of rows in a gap between two splits, which are not written.
+      sampled_out: Number of rows that `data.sample` does not keep.
     """
 
     summary: FirstPassSummary
     shards: tuple[Shard, ...]
     left_out: int
+    sampled_out: int
 
 
 class BundleWriter:
@@ -139,6 +142,9 @@ class BundleWriter:
         )
         where = settings.config.where
         self._filter = None if where is None else RowFilter(where, properties.decimal)
+        sample = settings.config.sample
+        self._sampler = None if sample is None else RowSampler(sample)
+        self._sampled_out = 0
         self._splitter = Splitter(settings.config.split, properties.key_columns, settings.config.unhashed)
         self._borders: tuple[int, ...] | GroupBorders = ()
         if first_pass is not None and self._splitter.needs_borders:
@@ -175,9 +181,13 @@ class BundleWriter:
         counts = self._row_log.close()
         shards = tuple(self._writer.close()) if self._writer else ()
         if self._first_pass is not None:
-            return BundleResult(FirstPassSummary(), shards, self._left_out)
-        summary = FirstPassSummary(counts, self._converter.kinds, self._times, tuple(self._orders), written)
-        return BundleResult(summary, shards, self._left_out)
+            return BundleResult(FirstPassSummary(), shards, self._left_out, self._sampled_out)
+        kinds = self._converter.kinds
+        if self._settings.config.sample and self._settings.config.sample.parts:
+            kinds = {**kinds, SAMPLING_WEIGHT: Kind.FLOAT}
+            written = None if written is None else {**written, SAMPLING_WEIGHT: Kind.FLOAT}
+        summary = FirstPassSummary(counts, kinds, self._times, tuple(self._orders), written)
+        return BundleResult(summary, shards, self._left_out, self._sampled_out)
 
     def _select(self, block: Block) -> None:
         """Process the rows that `data.where` selects."""
@@ -232,9 +242,16 @@ class BundleWriter:
         first = block.sources[0].file_range
         indices = self._splitter.assign(converted if key is None else key, first.split, self._borders)
         self._left_out += int(np.count_nonzero(indices == LEFT_OUT))
+        records = block.records
+        if self._sampler:
+            is_kept, weights = self._sampler.draw(converted)
+            self._sampled_out += int(np.count_nonzero((indices != LEFT_OUT) & ~is_kept))
+            indices = np.where(is_kept, indices, LEFT_OUT)
+            if weights is not None:
+                converted, records = _add_column(converted, SAMPLING_WEIGHT, weights), None
         rows: pa.Array | pa.RecordBatch = converted
         if self._settings.stored == "tfrecord":
-            rows = frame_examples(converted) if block.records is None else frame_records(block.records)
+            rows = frame_examples(converted) if records is None else frame_records(records)
         writer.write(rows, indices, (first.path, first.number), block.images)
 
     def _select_split_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -274,6 +291,10 @@ def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], read
             if invalid:
                 converter.convert(drop_rows(block, {value.row for value in invalid}).columns)
     return converter.kinds
+
+
+def _add_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*batch.columns, column], [*batch.schema.names, name])
 
 
 def _merge_written(first: Mapping[str, Kind] | None, second: Mapping[str, Kind] | None) -> Mapping[str, Kind] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,8 @@ Format = Literal["csv", "parquet", "tfrecord", "bigquery", "images"]
 
 LabelName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)]
 """Name of a label, which becomes a part of the names of outputs, metrics and folders."""
+
+LabelValue = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 
 ValueType = Literal["int", "float", "bytes"]
 """The three types of values in a tf.Example: int64, float32, bytes."""
@@ -261,6 +264,17 @@ class SpansConfig(Section):
         return self
 
 
+def _as_sample(value: object) -> object:
+    return {"fraction": value} if isinstance(value, float | int) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 class RowsConfig(Section):
     """How rows are read and assigned to splits."""
 
@@ -285,11 +299,46 @@ class RowsConfig(Section):
     """What happens to rows that cannot be ingested."""
 
 
+SAMPLING_WEIGHT = "sampling_weight"
+"""The column of weights that `data.sample.label` adds."""
+
+
+class SampleConfig(Section):
+    """The share of the rows to use. Rows are chosen by a hash of their values, so equal rows are chosen together."""
+
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of all rows. `sample: 0.1` is short for it."""
+    label: dict[LabelValue, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
+    """Value of the label → share of its rows, by default 1, such as `{0: 0.1}` if the label is rarely 1. The column
+    `sampling_weight`, which then is `data.weight`, contains the inverse of the share. Loss, metrics and predicted
+    probabilities are therefore those of all rows."""
+
+
+class SamplePart(Section):
+    """The rows of one value of the label."""
+
+    condition: str
+    """A condition of `data.where`."""
+    is_negated: bool
+    """Whether the part contains the rows that do not fulfil the condition."""
+    share: float
+    """Share of the rows to keep."""
+
+
+class IngestedSample(Section):
+    """Which rows are kept."""
+
+    fraction: float
+    parts: tuple[SamplePart, ...]
+
+
 class IngestConfig(RowsConfig):
     """The settings that the examples depend on; with the files they are the cache key of ExampleGen."""
 
     where: str | None = None
     """Condition of the rows that are written."""
+    sample: IngestedSample | None = None
+    """Which of these rows are written. None for all."""
     unhashed: tuple[str, ...] = ()
     """Columns that the hash of whole rows ignores: the columns of the labels and the weight. The data may lack them."""
 
@@ -318,6 +367,7 @@ class DataConfig(RowsConfig):
     """Condition that rows fulfil to be used, such as `fare > 0 and payment in ('Cash', 'Card')`; the grammar is that of
     labels. Other rows are counted and left out before the data is split. A comparison with a missing value is not
     fulfilled. Prediction and monitoring read all rows."""
+    sample: Annotated[SampleConfig, BeforeValidator(_as_sample)] = SampleConfig()
     weight: str | None = None
     """Column with the weight of every row, a number of at least 0. A row of weight 2 counts as two rows in statistics,
     in the loss and in the metrics. The column is not a feature unless `features` lists it, and prediction requests do
@@ -326,6 +376,31 @@ class DataConfig(RowsConfig):
     """File format of the examples. `parquet` stores columns. `tfrecord` stores tf.Examples, row by row, which TFX's own
     components can read. `auto` selects `parquet` unless a node of the pipeline can only read `tfrecord`; the log names
     that node."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_weight(cls, values: Any) -> Any:
+        sample = values.get("sample") if isinstance(values, dict) else None
+        if not isinstance(sample, dict) or not sample.get("label"):
+            return values
+        if values.get("weight") not in (None, SAMPLING_WEIGHT):
+            raise ValueError(f"weight: expected none beside sample.label, received {values['weight']!r}; remove one")
+        return {**values, "weight": SAMPLING_WEIGHT}
+
+    @model_validator(mode="after")
+    def _check_sample(self) -> DataConfig:
+        values = self.sample.label
+        if not values:
+            return self
+        if self.label is None or self.task not in ("binary", "multiclass"):
+            raise ValueError(
+                "sample.label: expected one label with task binary or multiclass, received "
+                f"{'several labels' if self.label is None else self.task}; set sample.fraction"
+            )
+        is_column = expression.parse(self.label).is_column
+        if not is_column and (other := sorted(values.keys() - {"0", "1"})):
+            raise ValueError(f"sample.label: expected the values 0 and 1 of {self.label!r}, received {other[0]!r}")
+        return self
 
     @model_validator(mode="after")
     def _check_labels(self) -> DataConfig:
@@ -383,7 +458,23 @@ class DataConfig(RowsConfig):
         """
         fields = {name: getattr(self, name) for name in RowsConfig.model_fields if name != "format"}
         unhashed = tuple(sorted(self._target_columns())) if self.split.by in ("hash", "group") else ()
-        return IngestConfig(format=format_, unhashed=unhashed, where=self.where, **fields)
+        return IngestConfig(
+            format=format_, unhashed=unhashed, where=self.where, sample=self._ingested_sample(), **fields
+        )
+
+    def _ingested_sample(self) -> IngestedSample | None:
+        if self.sample == SampleConfig():
+            return None
+        parts = []
+        for value, share in self.sample.label.items():
+            label = expression.parse(self.label or "")
+            if label.is_column:
+                other = value if _is_number(value) else repr(value)
+                condition, is_negated = f"{expression.column_text(label.columns[0])} == {other}", False
+            else:
+                condition, is_negated = label.text, value == "0"
+            parts.append(SamplePart(condition=condition, is_negated=is_negated, share=share))
+        return IngestedSample(fraction=self.sample.fraction, parts=tuple(parts))
 
     def _target_columns(self) -> set[str]:
         """Return the columns of the labels, and the column of the weight, which may depend on the label."""

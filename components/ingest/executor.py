@@ -42,8 +42,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
 
     In addition to TFX's properties, the artifact records the number of rows that were read (`rows_read`), written to
     the splits (`rows_train`, `rows_eval`, ...), put in quarantine (`rows_quarantined`, in the file `quarantine`), left
-    out in a gap between splits (`rows_left_out`) and not selected by `data.where` (`rows_unselected`), and the types of
-    the columns as JSON (`column_types`).
+    out in a gap between splits (`rows_left_out`), not selected by `data.where` (`rows_unselected`) and not kept by
+    `data.sample` (`rows_sampled_out`), and the types of the columns as JSON (`column_types`).
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -211,11 +211,11 @@ def _check_columns(columns: Sized) -> None:
 
 def _check_counts(manifest: Manifest, config: IngestConfig) -> None:
     written = sum(shard.rows for shard in manifest.shards)
-    if written + manifest.bad + manifest.left_out + manifest.unselected != manifest.rows:
+    excluded = manifest.left_out + manifest.unselected + manifest.sampled_out
+    if written + manifest.bad + excluded != manifest.rows:
         raise MachineError(
             f"expected {manifest.rows} rows, as many as were read, received {written} written, {manifest.bad} in "
-            f"quarantine, {manifest.unselected} that data.where does not select and {manifest.left_out} left out: a "
-            "file changed during the run",
+            f"quarantine and {excluded} left out: a file changed during the run",
             "run again when no file is being written",
         )
     if manifest.rows and manifest.rows == manifest.unselected:
@@ -261,7 +261,7 @@ def _describe(
     if spans:
         artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}
-    counts |= {"unselected": manifest.unselected}
+    counts |= {"unselected": manifest.unselected, "sampled_out": manifest.sampled_out}
     counts |= {name: sum(shard.rows for shard in manifest.shards if shard.split == name) for name in split.names()}
     for name, count in counts.items():
         artifact.set_int_custom_property(f"rows_{name}", count)

@@ -259,7 +259,7 @@ def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt
         column = _column(block, name)
         if column.null_count == len(column):
             continue
-        hashes = _mix(_hash_values(column) ^ np.uint64(zlib.crc32(name.encode()) << 32))
+        hashes = mix(_hash_values(column) ^ np.uint64(zlib.crc32(name.encode()) << 32))
         if column.null_count or pa.types.is_list(column.type):
             missing = _is_missing(column)
             hashes[missing] = 0
@@ -268,7 +268,7 @@ def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt
             present[:] = True
         # Add the hashes, so that the order of the columns does not matter.
         total += hashes
-    return _mix(total), present
+    return mix(total), present
 
 
 def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDArray[np.bool_]]:
@@ -362,7 +362,7 @@ def _hash_values(column: pa.Array) -> U64:
         ends = np.append(0, np.cumsum(sizes))
         indices = np.arange(len(flat)) - np.repeat(ends[:-1], sizes)
         values = _hash_values(flat)
-        values = np.where(indices > 0, _mix(values + _mix(indices.astype(np.uint64))), values)
+        values = np.where(indices > 0, mix(values + mix(indices.astype(np.uint64))), values)
         sums = np.append(np.uint64(0), np.cumsum(values, dtype=np.uint64))
         hashes = sums[ends[1:]] - sums[ends[:-1]]
         return hashes
@@ -377,7 +377,7 @@ def _hash_values(column: pa.Array) -> U64:
     return hashes
 
 
-def _mix(values: U64) -> U64:
+def mix(values: U64) -> U64:
     """Mix the bits of 64-bit numbers, so that similar values get unrelated hashes.
 
     Source: the finalizer of SplitMix64; Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (2014).

@@ -38,7 +38,8 @@ def make_plan(config: Any, plans: ModelPlans, code: str = "") -> MonitorPlan | N
     files = config.monitor.labels
     return MonitorPlan(
         monitor=config.monitor,
-        evaluation=plans.evaluation,
+        # Served requests are not sampled.
+        evaluation=plans.evaluation.model_copy(update={"weight": None} if config.data.sample.label else {}),
         # The format is the format of these files. The format of the data may be another one, such as a query.
         labels=config.data_of(files).model_copy(update={"format": None}) if files else None,
         code=code,

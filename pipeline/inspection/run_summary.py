@@ -38,6 +38,7 @@ _EXCLUDED = {
     "rows_quarantined": QUARANTINED,
     "rows_left_out": "in a gap",
     "rows_unselected": "not selected by data.where",
+    "rows_sampled_out": "not kept by data.sample",
 }
 """Property of the examples → why its rows are in no split."""
 

@@ -13,6 +13,7 @@ from components.base.files import write_atomically
 from components.base.node import NodeInputs, OptionalNode
 from components.evaluator.node import list_code as list_evaluator_code
 from components.ingest import input_files
+from components.ingest.config import SAMPLING_WEIGHT
 from components.ingest.input_size import estimate_local_size
 from components.trainer.node import list_code as list_trainer_code
 from pipeline.authoring.config import Config
@@ -138,6 +139,8 @@ def _read_schema(config: Config, managed: bool) -> Path | str | None:
         return None
     schema = Path(config.schema_.path)
     content = schema.read_bytes()
+    if config.data.sample.label:
+        content += f'\nfeature {{ name: "{SAMPLING_WEIGHT}" type: FLOAT presence {{ min_count: 1 }} }}\n'.encode()
     if managed:
         return content.decode()
     # TFX's cache compares only the path and would miss an edited schema, so the name of the copy contains a digest.

@@ -1,11 +1,16 @@
-"""Bad rows in a run are quarantined, counted, reported, and can be found again."""
+"""Rows that a run leaves out are counted: bad rows can be found again, and sampled rows stand for all rows."""
 
 from __future__ import annotations
 
 import gzip
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+import tensorflow as tf
+import yaml
+from scipy.special import expit
 
 from tests.support.data import bad_rows, people
 from tests.support.runs.command import command
@@ -48,3 +53,45 @@ def test_bad_rows_are_set_aside_counted_and_shown(tmp_path: Path):
     assert ended.exit_code == 2
     assert f"error: {packed}, row 8: expected 5 fields, received 6" in ended.out
     assert f"  - {packed}, row 501: column hours: expected an int64, received 'many'" in ended.out
+
+
+@pytest.mark.parametrize("curated", [True, False], ids=["curated schema", "inferred schema"])
+def test_model_of_sampled_rows_predicts_the_probabilities_of_all_rows(tmp_path: Path, curated: bool):
+    """The probabilities of the label are known, 4 % on average. A tenth of the rows without it are used."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60_000, 2))
+    probability = expit(1.5 * x[:, 0] - x[:, 1] - 4)
+    table = pd.DataFrame({"x": x[:, 0], "z": x[:, 1], "y": (random.random(len(x)) < probability).astype(int)})
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    schema = "".join(
+        f'feature {{ name: "{name}" type: {kind} presence {{ min_count: 1 }} }}\n'
+        for name, kind in {"x": "FLOAT", "z": "FLOAT", "y": "INT"}.items()
+    )
+    (tmp_path / "schema.pbtxt").write_text(schema)
+    config = {
+        "data": {"path": str(tmp_path / "rows.csv"), "label": "y", "sample": {"label": {0: 0.1}}},
+        "schema": {"path": str(tmp_path / "schema.pbtxt") if curated else None},
+        "features": {"columns": {"x": "z_score", "z": "z_score"}},
+        "model": {"kind": "linear"},
+        "training": {"steps": 1500, "batch_size": 256, "learning_rate": 0.05},
+        "evaluation": {"thresholds": {"auc": {"min": 0.7}}},
+        "serving": {"check": "none"},
+    }
+    (tmp_path / "rows.yaml").write_text(yaml.safe_dump(config))
+    run = command("--local", "--config", str(tmp_path / "rows.yaml"), "--output", str(tmp_path / "out"), "--json")
+    assert run.result["state"] == "done", run.result["error"]
+    positives = int(table["y"].sum())
+    used = sum(run.result["rows"].values())
+    assert used == pytest.approx(positives + 0.1 * (len(table) - positives), rel=0, abs=300)
+    assert used + run.result["rows_excluded"]["not kept by data.sample"] == len(table)
+    # The metrics are those of all rows: the constant's loss is the entropy of the label in all rows.
+    share = positives / len(table)
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert run.result["constant"]["binary_crossentropy"]["value"] == pytest.approx(entropy, rel=0, abs=0.01)
+    assert run.result["metrics"]["calibration"] == pytest.approx(1, abs=0.15)
+    raw = tf.saved_model.load(run.result["pushed"]).signatures["raw"]
+    new = random.normal(size=(5000, 2)).astype(np.float32)
+    predicted = raw(x=tf.constant(new[:, 0]), z=tf.constant(new[:, 1]))["probability"].numpy()
+    expected = expit(1.5 * new[:, 0] - new[:, 1] - 4)
+    assert np.abs(predicted - expected).mean() < 0.01
+    assert predicted.mean() == pytest.approx(expected.mean(), rel=0, abs=0.006)

@@ -68,7 +68,8 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     if not config.features.preprocessing_fn:
         names_by_key |= {(*key, name): name for key, label in labels.items() for name in label.expression.columns}
     names_by_key |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
-    names_by_key |= {WEIGHT: config.data.weight} if config.data.weight else {}
+    if config.data.weight and not config.data.sample.label:
+        names_by_key[WEIGHT] = config.data.weight
     names_by_key |= {(*WHERE, name): name for name in config.data.columns_of_where}
     unknown = {key: name for key, name in names_by_key.items() if name not in columns}
     # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.

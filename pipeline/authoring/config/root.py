@@ -20,7 +20,7 @@ from components.data_gate.config import SchemaConfig, ValidationConfig
 from components.evaluator.config import EvaluationConfig
 from components.features.config import OPS, FeaturesConfig
 from components.features.image_ops import Image
-from components.ingest.config import DataConfig, SpansConfig, SplitConfig
+from components.ingest.config import DataConfig, SampleConfig, SpansConfig, SplitConfig
 from components.models.config import ModelConfig
 from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
@@ -115,6 +115,7 @@ class _Config(Section):
         replaced = {
             "path": path,
             "where": None,
+            "sample": SampleConfig(),
             "spans": spans or SpansConfig(),
             "split": SplitConfig(train=1, eval=1),
             "bigquery": None,

@@ -110,12 +110,12 @@ def splits(examples: Examples) -> list[str]:
 
 
 def counts(examples: Examples) -> dict[str, int]:
-    """Return the row counts in the artifact's properties: per split, read, quarantined, left out, unselected if any.
+    """Return the row counts in the artifact's properties: per split, read, quarantined, left out and excluded.
 
     Check that the counts add up, and that they equal the numbers of rows in the splits.
     """
     names = ["read", "quarantined", "left_out", *splits(examples)]
-    names += ["unselected"] if examples.get_int_custom_property("rows_unselected") else []
+    names += [name for name in ("unselected", "sampled_out") if examples.get_int_custom_property(f"rows_{name}")]
     result = {name: examples.get_int_custom_property(f"rows_{name}") for name in names}
     assert result["read"] == sum(result.values()) - result["read"]
     for split in splits(examples):
@@ -197,9 +197,8 @@ def _run_once(config: DataConfig, folder: Path, workers: int, stored: Format) ->
         rows_by_split.setdefault(shard.split, []).extend(shard_rows)
     bad = read_bad_rows(quarantine.write(manifest.quarantined, reader.properties.position_unit, str(folder)))
     assert len(bad) == manifest.bad
-    assert (
-        sum(map(len, rows_by_split.values())) + manifest.bad + manifest.left_out + manifest.unselected == manifest.rows
-    )
+    excluded = manifest.left_out + manifest.unselected + manifest.sampled_out
+    assert sum(map(len, rows_by_split.values())) + manifest.bad + excluded == manifest.rows
     return Shared(rows_by_split, bad, manifest, 1 if result.is_final else 2)
 
 

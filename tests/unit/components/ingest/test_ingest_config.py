@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
-from components.ingest.config import CsvConfig, DataConfig, IngestConfig, SpansConfig, SplitConfig
+from components.ingest.config import (
+    SAMPLING_WEIGHT,
+    CsvConfig,
+    DataConfig,
+    IngestConfig,
+    IngestedSample,
+    SpansConfig,
+    SplitConfig,
+)
 
 
 def test_example_gen_plan_excludes_fields_without_effect_on_examples() -> None:
@@ -110,3 +120,49 @@ def test_wrong_section_is_rejected(section: dict[str, object], message: str) -> 
     with pytest.raises(ValidationError) as raised:
         DataConfig.model_validate({"path": "a.csv", "label": "tips", **section})
     assert message in str(raised.value)
+
+
+def test_sample_of_a_label_is_weighted_by_the_inverse_share() -> None:
+    config = DataConfig(path=("d.csv",), label="tips > 2", sample={"label": {0: 0.1, 1: 0.5}})
+    assert config.weight == SAMPLING_WEIGHT
+    sample = config.ingest("csv").sample
+    assert sample is not None
+    assert [(part.condition, part.is_negated, part.share) for part in sample.parts] == [
+        ("tips > 2", True, 0.1),
+        ("tips > 2", False, 0.5),
+    ]
+    words = DataConfig(path=("d.csv",), label="class", task="multiclass", sample={"label": {"it's": 0.1, "7": 0.5}})
+    sample = words.ingest("csv").sample
+    assert sample is not None
+    assert [part.condition for part in sample.parts] == ['class == "it\'s"', "class == 7"]
+    assert DataConfig(path=("d.csv",), label="a", sample=0.5).ingest("csv").sample == IngestedSample(
+        fraction=0.5, parts=()
+    )
+    assert DataConfig(path=("d.csv",), label="a").ingest("csv").sample is None
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            {"label": "a", "weight": "w", "sample": {"label": {0: 0.1}}},
+            "expected none beside sample.label, received 'w'",
+        ),
+        (
+            {"label": "a", "task": "regression", "sample": {"label": {0: 0.1}}},
+            "task binary or multiclass, received reg",
+        ),
+        (
+            {"labels": {"a": "a", "b": "b"}, "sample": {"label": {0: 0.1}}},
+            "expected one label .* received several labels",
+        ),
+        (
+            {"label": "a > 1", "sample": {"label": {"yes": 0.1}}},
+            "expected the values 0 and 1 of 'a > 1', received 'yes'",
+        ),
+        ({"label": "a", "sample": 0}, "greater than 0"),
+    ],
+)
+def test_sample_that_cannot_be_weighted_is_refused(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        DataConfig(path=("d.csv",), **section)

@@ -24,7 +24,7 @@ from components.data.examples import Format
 from components.ingest import executor, input_files
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.component import example_gen
-from components.ingest.config import DataConfig, SplitConfig
+from components.ingest.config import DataConfig, IngestConfig, SplitConfig
 from components.ingest.shard_writer import Shard
 from tests.support.runs import ingest_runs
 from tests.support.runs.ingest_runs import (
@@ -160,11 +160,12 @@ def test_split_without_rows_is_rejected(tmp_path: Path) -> None:
 
 def test_lost_rows_are_an_error() -> None:
     shards = (Shard("train", ("f", 0, 0), "p", 5), Shard("eval", ("f", 0, 0), "p", 2))
-    executor._check_counts(Manifest(9, 1, 1, {}, shards, ()), ["train", "eval"])
+    config = IngestConfig(format="csv")
+    executor._check_counts(Manifest(11, 1, 1, 1, 1, {}, shards, ()), config)
     with pytest.raises(
-        MachineError, match="expected 8 rows, as many as were read, received 7 written, 1 in quarantine and 1 left out"
+        MachineError, match="expected 8 rows, as many as were read, received 7 written, 1 in quarantine and 3 left out"
     ):
-        executor._check_counts(Manifest(8, 1, 1, {}, shards, ()), ["train", "eval"])
+        executor._check_counts(Manifest(8, 1, 1, 1, 1, {}, shards, ()), config)
 
 
 class Disturbed(executor.Executor):  # type: ignore[misc]
