@@ -61,7 +61,7 @@ class _Simulated(InputPipeline):
         def batch(number: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
             seed = tf.stack([number, tf.cast(shard.index, tf.int64)])
             # The logarithm of an id is uniform, so that id k has a frequency of 1 / k.
-            uniform = tf.random.stateless_uniform([self.batch_size, 2 + EVENTS], seed, dtype=tf.float64)
+            uniform = tf.random.stateless_uniform([self.batch_rows, 2 + EVENTS], seed, dtype=tf.float64)
             ids = tf.cast(tf.pow(tf.cast(self.rows - 1, tf.float64), uniform), tf.int64)
             label = tf.cast(ids[:, :1] % 2, tf.float32)
             return {"item": ids[:, 0], "user": ids[:, 1], "items": ids[:, 2:]}, label

@@ -109,8 +109,7 @@ def _steady(
     pipeline: Callable[..., InputPipeline] = InputPipeline,
 ) -> Steady:
     distribution = strategy.distribute(config, role)
-    batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
-    examples = pipeline(files, spec, config, batch_size)
+    examples = pipeline(files, spec, config, config.replica_rows(distribution.strategy.num_replicas_in_sync))
     return Steady(config, distribution, learner, examples, Folders("", None, ""), lambda step, network: None)
 
 
@@ -137,7 +136,7 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
 
     class Stock(InputPipeline):
         def dataset(self, shard: InputShard) -> tf.data.Dataset:
-            return _stock(examples, files, transform, self.batch_size)
+            return _stock(examples, files, transform, self.batch_rows)
 
     learner = Learner(lambda: build(config.model, model_inputs, head.outputs), head)
     expansion = _expansion(config.features, training)

@@ -175,7 +175,7 @@ class _VariantTraining:
     ) -> None:
         config, head = self._plan.training, self._training.head
         tf_keras.utils.set_random_seed(seed)
-        rows = self._training.rows.input_pipeline(config.batch_size).dataset(InputShard())
+        rows = self._training.rows.input_pipeline().dataset(InputShard())
         # Keras divides the weighted sum of the losses by the number of rows, not by the sum of the weights.
         rows = rows.map(lambda x, y, *weight: (x, y, *(values / head.mean_weight for values in weight)))
         loss: Loss = head.losses

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from components.base.config_section import Section
+from components.base.errors import InputError
 from components.trainer.optimizer_config import OptimizerConfig, ScheduleConfig
 from components.trainer.remote.config import WhereConfig
 
@@ -224,6 +225,33 @@ class TrainingConfig(Section):
     """Random changes of images."""
     seed: int = Field(default=1, ge=0)
     """Seed of the initial weights, of shuffling and of augmentation."""
+
+    @property
+    def trained_rows(self) -> int:
+        """Number of rows that the training reads; a row counts in every epoch."""
+        return self.steps * self.batch_size
+
+    def replica_rows(self, replicas: int) -> int:
+        """Return the number of rows in a batch of one replica.
+
+        A synchronous step divides `batch_size` among the replicas. Under parameter_server a step belongs to a single
+        worker, which uses the complete batch.
+
+        Args:
+          replicas: Number of replicas that take part in a synchronous step, `num_replicas_in_sync` of the strategy.
+
+        Raises:
+          InputError: If `batch_size` is not a multiple of the replicas.
+        """
+        if self.strategy.kind == "parameter_server":
+            return self.batch_size
+        if self.batch_size % replicas:
+            raise InputError(
+                f"training.batch_size: expected a multiple of the number of replicas, {replicas}, "
+                f"received {self.batch_size}",
+                f"choose a multiple of {replicas}",
+            )
+        return self.batch_size // replicas
 
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainingConfig:

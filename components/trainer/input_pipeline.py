@@ -77,14 +77,14 @@ class Source(Protocol):
     def load(self, shard: InputShard) -> Stacked:
         """Return the examples of one worker."""
 
-    def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
+    def batches(self, shard: InputShard, config: TrainingConfig) -> tf.data.Dataset:
         """Return an infinite dataset of the shuffled batches of one worker, read from the files."""
 
-    def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+    def batch(self, number: tf.Tensor, config: TrainingConfig) -> Columns:
         """Return one of the shuffled batches of all examples, read from the files."""
 
-    def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yield every example once, in the order of the files, in batches of at most `batch_size`."""
+    def in_order(self) -> Iterator[Columns]:
+        """Yield every example once, in the order of the files; the last batch of a file may be smaller."""
 
     def keys(self, name: str) -> Iterator[Keys]:
         """Yield a column, or the sums of several labels, for all rows of the files, as arrays of shape [rows]."""
@@ -98,7 +98,7 @@ class InputPipeline:
       files: The files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
       spec: Parsing spec of the transformed features and the label.
       config: Seed, cache and shuffle buffer.
-      batch_size: Examples per batch of one replica, see `strategy.replica_batch_size`.
+      batch_rows: Rows in a batch of one replica, see `TrainingConfig.replica_rows`.
       selection: The rows to read; if None, all rows.
       decode: Transformed features → the features that the network reads; if None, they are the same.
       augment: Changes the batches of training at random; needs `decode`.
@@ -108,7 +108,7 @@ class InputPipeline:
     files: Sequence[str]
     spec: FeatureSpec
     config: TrainingConfig
-    batch_size: int
+    batch_rows: int
     selection: Selection | None = None
     decode: Decode | None = None
     augment: Augment | None = None
@@ -121,18 +121,18 @@ class InputPipeline:
           shard: The worker, and its first batch.
 
         Returns:
-          A dataset of (features: dict of [batch_size, …] tensors, label: [batch_size, labels]).
+          A dataset of (features: dict of [batch_rows, …] tensors, label: [batch_rows, labels]).
 
         Raises:
           InputError: If there are fewer examples than workers, in Parquet files.
           MachineError: If a file cannot be read.
         """
-        source = _create_source(self.files, self.spec, self.selection)
+        source = _create_source(self.files, self.spec, self.selection, self.batch_rows)
         pixels = self._choose_pixel_cache(source)
         if pixels or _keeps_in_memory(source, self.config):
             batches = self._read_from_memory(source, shard, pixels)
         else:
-            batches = source.batches(shard, self.config, self.batch_size).map(_split_label)
+            batches = source.batches(shard, self.config).map(_split_label)
         decode = pixels.unpack if pixels else self.decode
         if decode:
             # Number the batches of all workers without duplicates.
@@ -150,7 +150,7 @@ class InputPipeline:
           InputError: If the split is empty, or its TFRecords do not fit into memory.
           MachineError: If a file cannot be read.
         """
-        source = _create_source(self.files, self.spec, self.selection)
+        source = _create_source(self.files, self.spec, self.selection, self.batch_rows)
         role = tf_config.role()
         # Workers on one machine share its memory.
         copies = (self.config.strategy.max_workers or 1) if role is None or role.is_on_one_machine else 1
@@ -167,7 +167,7 @@ class InputPipeline:
             )
         return AssignedBatches(
             lambda: tf.data.Dataset.from_tensors(0).repeat(),
-            lambda _, number: to_batch(source.batch(number, self.config, self.batch_size), number),
+            lambda _, number: to_batch(source.batch(number, self.config), number),
         )
 
     def _choose_pixel_cache(self, source: Source, copies: int = 1) -> PixelCache | None:
@@ -180,7 +180,7 @@ class InputPipeline:
         # Loading needs memory for two copies. Caching rows that are read less than twice does not save time.
         rows = source.rows()
         fit = 2 * rows * cache.row_bytes * copies <= _compute_most_bytes(config)
-        return cache if fit and config.steps * config.batch_size >= 2 * rows else None
+        return cache if fit and config.trained_rows >= 2 * rows else None
 
     def _decode(self, decode: Decode | None, number: tf.Tensor, features: Columns, *targets: tf.Tensor) -> Batch:
         if decode:
@@ -208,9 +208,9 @@ class InputPipeline:
         # At least the label is dense.
         dense = next(column for column in columns.values() if not isinstance(column, tf.RaggedTensor))
         rows = tf.shape(dense, out_type=tf.int64)[0]
-        position = number * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
+        position = number * self.batch_rows + tf.range(self.batch_rows, dtype=tf.int64)
         epoch = position // rows
-        seeds = tf.fill([self.batch_size], tf.constant(self.config.seed, tf.int64))
+        seeds = tf.fill([self.batch_rows], tf.constant(self.config.seed, tf.int64))
         seed = tf.cast(tf.stack([seeds, epoch, tf.zeros_like(epoch)], axis=1), tf.uint32)
         row = tf.raw_ops.RandomIndexShuffle(index=position % rows, seed=seed, max_index=rows - 1, rounds=4)
         return unstack({key: tf.gather(column, row) for key, column in columns.items()}, source.columns)
@@ -249,14 +249,14 @@ def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingCon
 
 
 def evaluation_batches(
-    files: Sequence[str], spec: FeatureSpec, batch_size: int, selection: Selection | None = None
+    files: Sequence[str], spec: FeatureSpec, batch_rows: int, selection: Selection | None = None
 ) -> Iterator[Batch]:
     """Yield every example once, in file order.
 
     Args:
       files: The files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
       spec: Parsing spec of the transformed features and the label.
-      batch_size: Maximum number of examples in a batch.
+      batch_rows: Maximum number of rows in a batch.
       selection: The rows to read; if None, all rows.
 
     Yields:
@@ -266,7 +266,7 @@ def evaluation_batches(
       InputError: If Parquet files do not contain examples.
       MachineError: If a file cannot be read.
     """
-    yield from map(_split_label, _create_source(files, spec, selection).in_order(batch_size))
+    yield from map(_split_label, _create_source(files, spec, selection, batch_rows).in_order())
 
 
 def size(files: Sequence[str], spec: FeatureSpec) -> int:
@@ -294,8 +294,10 @@ def _avoid_copies(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _create_source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:
-    return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection)
+def _create_source(
+    files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None, batch_rows: int = 1
+) -> Source:
+    return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection, batch_rows)
 
 
 def _keeps_in_memory(source: Source, config: TrainingConfig, copies: int = 1) -> bool:

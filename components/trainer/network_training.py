@@ -14,7 +14,7 @@ import tf_keras
 from components.models import folds
 from components.models.build import build
 from components.models.inputs import Inputs
-from components.trainer import checkpoint, strategy, warm_start
+from components.trainer import checkpoint, warm_start
 from components.trainer.checkpoint_evaluation import evaluate, follow
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.plan import TrainingPlan
@@ -70,7 +70,6 @@ class NetworkTraining:
     def fit(self, distribution: Distribution) -> None:
         """Train until all steps are done, or early stopping ends the training; see `Training.fit`."""
         config, events = self._plan.training, self._fn_args.model_run_dir
-        batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
         tf_keras.utils.set_random_seed(config.seed)
         evaluates = config.evaluator and not config.strategy.is_cluster
         validates = self._best is not None and distribution.is_lead
@@ -82,7 +81,7 @@ class NetworkTraining:
                 config=config,
                 distribution=distribution,
                 learner=Learner(self.build, self._head, self._warm_start, self._plan.model.frozen_steps),
-                input_pipeline=self._rows.input_pipeline(batch_size),
+                input_pipeline=self._rows.input_pipeline(distribution.strategy.num_replicas_in_sync),
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{events}/checkpoints", events),
                 on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),
                 is_over=distribution.is_lead and self._best is not None and self._best.is_over,

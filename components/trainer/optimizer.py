@@ -21,7 +21,7 @@ def create_optimizer(
     learning_rate: float | tf_keras.optimizers.schedules.LearningRateSchedule,
     weight_decay: float = 0.0,
     table_learning_rate: float | None = None,
-    batch_size: int = 1,
+    rows: int = 1,
     placed: bool = False,
     config: OptimizerConfig | None = None,
 ) -> tf_keras.optimizers.Optimizer:
@@ -31,7 +31,7 @@ def create_optimizer(
       learning_rate: A constant, or a schedule.
       weight_decay: Fraction of a matrix that a step subtracts, times the learning rate.
       table_learning_rate: Learning rate of Adagrad, which then replaces Adam for sparse gradients.
-      batch_size: Number of examples in the mean loss; Adagrad uses the gradient of their sum.
+      rows: Number of rows in the mean loss; Adagrad uses the gradient of their sum.
       placed: Whether to update each variable on the variable's device, without a strategy of tf.distribute.
       config: Kind and options; by default, Adam.
     """
@@ -54,7 +54,7 @@ def create_optimizer(
     # XLA would compile again for every new number of ids in a batch.
     optimizer = kind(learning_rate, weight_decay=weight_decay or None, jit_compile=False, **options)
     if table_learning_rate:
-        optimizer.adagrad = (table_learning_rate, batch_size)
+        optimizer.adagrad = (table_learning_rate, rows)
     optimizer.exclude_from_weight_decay(var_names=[_NO_KERNEL])
     return optimizer
 
@@ -68,7 +68,7 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
     number of a row's updates. A dense gradient is applied by one operation of TensorFlow, where tf_keras has twenty.
 
     Attributes:
-      adagrad: Learning rate of Adagrad for sparse gradients, and number of examples in the mean loss; None for Adam.
+      adagrad: Learning rate of Adagrad for sparse gradients, and number of rows in the mean loss; None for Adam.
     """
 
     adagrad: tuple[float, int] | None = None

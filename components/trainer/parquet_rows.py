@@ -173,11 +173,11 @@ class Shard:
 
 
 class ShuffledShard:
-    """Batches of a worker in a random order that depends only on the seed and the worker.
+    """The rows of a worker in a random order that depends only on the seed and the worker.
 
     Every epoch puts the row groups into a new order, and every worker takes the same number of consecutive rows from
     it. A worker reads them in windows of equal size, and shuffles the rows of a window. The row groups of a window
-    follow from their numbers of rows, so a batch does not depend on previous batches.
+    follow from their numbers of rows, so what is read does not depend on what was read before.
 
     While the batches of a window are used, the next window is read in another thread, several row groups in parallel,
     so that the latency of remote files is hidden. Two windows and these row groups are in memory.
@@ -186,11 +186,10 @@ class ShuffledShard:
       shard: The examples.
       seed: Seed of the order.
       buffer: Maximum number of rows in a window; larger windows shuffle better.
-      batch_size: Number of rows in a batch.
     """
 
-    def __init__(self, shard: Shard, seed: int, buffer: int, batch_size: int) -> None:
-        self._shard, self._seed, self._batch_size = shard, seed, batch_size
+    def __init__(self, shard: Shard, seed: int, buffer: int) -> None:
+        self._shard, self._seed = shard, seed
         self._sizes = shard.sizes
         total = int(self._sizes.sum())
         self._first, last = (total * worker // shard.count for worker in (shard.index, shard.index + 1))
@@ -206,24 +205,23 @@ class ShuffledShard:
         """Reads the windows. At the end of the process, it cannot start further reads, so it ends soon."""
         self._group: tuple[int, Rows] | None = None
 
-    def batch(self, number: int) -> Rows:
-        """Return batch `number` since the beginning of training; reading successive batches is fastest.
+    def read(self, start: int, stop: int) -> Rows:
+        """Return rows [start, stop) since the beginning of training; reading successive rows is fastest.
 
         Raises:
-          MachineError: As for `read`.
+          MachineError: As for the function `read`.
         """
-        start, count = number * self._batch_size, 0
-        chunks = []
-        while count < self._batch_size:
-            epoch, at = divmod(start + count, self._rows)
+        chunks, position = [], start
+        while position < stop:
+            epoch, at = divmod(position, self._rows)
             # Find the last window that begins at this row or before, see `_begin`.
             index = ((at + 1) * self._windows - 1) // self._rows
             inside = at - self._begin(index)
-            stop = min(inside + self._batch_size - count, self._begin(index + 1) - self._begin(index))
+            count = min(stop - position, self._begin(index + 1) - self._begin(index) - inside)
             # Copy the rows, because the next window overwrites them.
-            chunks.append(join([part(self._read_window(epoch, index), slice(inside, stop))], stop - inside))
-            count += stop - inside
-        return chunks[0] if len(chunks) == 1 else join(chunks, self._batch_size)
+            chunks.append(join([part(self._read_window(epoch, index), slice(inside, inside + count))], count))
+            position += count
+        return chunks[0] if len(chunks) == 1 else join(chunks, stop - start)
 
     def _begin(self, index: int) -> int:
         return index * self._rows // self._windows

@@ -44,11 +44,13 @@ class ParquetSource:
       files: Paths of the files, at least one.
       spec: Parsing spec of the transformed features and the label.
       selection: The rows to read; if None, all rows.
+      batch_rows: Number of rows in a batch.
     """
 
     files: Sequence[str]
     spec: FeatureSpec
     selection: Selection | None = None
+    batch_rows: int = 1
 
     def memory(self) -> int:
         """Return the memory of all examples in bytes, from the footers of the files."""
@@ -70,7 +72,7 @@ class ParquetSource:
         description = self._describe(count=shard.count)
         return self._to_stacked(_call(_LOAD, description, [shard.index], self._list_dtypes()))
 
-    def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
+    def batches(self, shard: InputShard, config: TrainingConfig) -> tf.data.Dataset:
         """Return an infinite dataset of the shuffled batches of one worker, read from the files; see `ShuffledShard`.
 
         Raises:
@@ -79,20 +81,20 @@ class ParquetSource:
         self._check(shard.count)
         # Not in parallel, because the function holds the rows of the next batch.
         return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(
-            lambda number: self._batch(shard, number, config, batch_size)
+            lambda number: self._batch(shard, number, config)
         )
 
-    def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+    def batch(self, number: tf.Tensor, config: TrainingConfig) -> Columns:
         """Return a shuffled batch of all examples, read from the files; see `ShuffledShard`.
 
         Raises:
           InputError: If the files do not contain examples.
         """
         self._check(1)
-        return self._batch(InputShard(), number, config, batch_size)
+        return self._batch(InputShard(), number, config)
 
-    def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yield every example once, in batches of at most `batch_size`.
+    def in_order(self) -> Iterator[Columns]:
+        """Yield every example once, in batches of at most `batch_rows`.
 
         Raises:
           InputError: If the files do not contain examples.
@@ -100,8 +102,8 @@ class ParquetSource:
         self._check(1)
         sizes = self._shard.sizes
         for size, rows in zip(sizes, read_in_parallel(self._shard.read, range(len(sizes))), strict=True):
-            for start in range(0, int(size), batch_size):
-                batch = arrays(part(rows, slice(start, start + batch_size)))
+            for start in range(0, int(size), self.batch_rows):
+                batch = arrays(part(rows, slice(start, start + self.batch_rows)))
                 yield self._to_columns([tf.constant(values) for values in batch])
 
     def keys(self, name: str) -> Iterator[Values]:
@@ -113,15 +115,16 @@ class ParquetSource:
         """See input_pipeline.Source."""
         return add_fold(self.spec, self.selection)
 
-    def _batch(self, shard: InputShard, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+    def _batch(self, shard: InputShard, number: tf.Tensor, config: TrainingConfig) -> Columns:
         # Derive the buffer from the config and the files alone. If it depended on the machine's memory, a restart on
         # another machine would read other batches. Two windows are in memory.
         groups = self._shard.groups
         row_bytes = max(1, self.memory() // sum(group.rows for group in groups))
         buffer = max(1, min(config.shuffle_buffer, (config.memory_mb << 20) // (2 * row_bytes)))
-        shuffle = {"seed": config.seed, "buffer": buffer, "batch_size": batch_size}
-        description = self._describe(count=shard.count, shuffle=shuffle)
-        return self._to_columns(_call(_BATCH, description, [shard.index, number], self._list_dtypes()), batch_size)
+        description = self._describe(count=shard.count, shuffle={"seed": config.seed, "buffer": buffer})
+        start = tf.cast(number, tf.int64) * self.batch_rows
+        numbers = [shard.index, start, start + self.batch_rows]
+        return self._to_columns(_call(_BATCH, description, numbers, self._list_dtypes()), self.batch_rows)
 
     @functools.cached_property
     def _shard(self) -> Shard:
@@ -205,8 +208,8 @@ def _load(description: bytes, index: np.int64) -> list[Values]:
     return arrays(_shard(description, int(index)).load())
 
 
-def _batch(description: bytes, index: np.int64, number: np.int64) -> list[Values]:
-    return arrays(_create_shuffled_shard(description, int(index)).batch(int(number)))
+def _batch(description: bytes, index: np.int64, start: np.int64, stop: np.int64) -> list[Values]:
+    return arrays(_create_shuffled_shard(description, int(index)).read(int(start), int(stop)))
 
 
 # Cache one shard: a process trains on one shard at a time, and a window of rows is large.

@@ -113,30 +113,6 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     return Distribution(created, role)
 
 
-def replica_batch_size(config: TrainingConfig, replicas: int) -> int:
-    """Return the number of examples in a batch of one replica.
-
-    A synchronous step divides `training.batch_size` among the replicas. Under parameter_server a step belongs to a
-    single worker, which uses the complete batch size.
-
-    Args:
-      config: The training section.
-      replicas: The strategy's `num_replicas_in_sync`.
-
-    Raises:
-      InputError: If the batch size is not a multiple of the replicas.
-    """
-    if config.strategy.kind == "parameter_server":
-        return config.batch_size
-    if config.batch_size % replicas:
-        raise InputError(
-            f"training.batch_size: expected a multiple of the number of replicas, {replicas}, "
-            f"received {config.batch_size}",
-            f"choose a multiple of {replicas}",
-        )
-    return config.batch_size // replicas
-
-
 def wait_for_all_replicas(strategy: tf.distribute.Strategy) -> None:
     """Wait until all synchronous replicas have called this, because a replica that exits earlier makes others fail.
 

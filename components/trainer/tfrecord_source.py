@@ -36,11 +36,13 @@ class TfrecordSource:
       spec: Parsing spec of the transformed features and the label.
       selection: The rows to read; if None, all rows. Rows are chosen by a hash of their features, without
         stratification by the label.
+      batch_rows: Number of rows in a batch.
     """
 
     files: Sequence[str]
     spec: FeatureSpec
     selection: Selection | None = None
+    batch_rows: int = 1
 
     @property
     def columns(self) -> FeatureSpec:
@@ -63,7 +65,7 @@ class TfrecordSource:
             _select_shard(self._read_records(), shard).batch(_ALL).map(self._create_parser()).get_single_element()
         )
 
-    def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
+    def batches(self, shard: InputShard, config: TrainingConfig) -> tf.data.Dataset:
         """Return an infinite dataset of the shuffled batches of one worker, read from the files.
 
         The files are read in a new order in every epoch. Examples before the start, at most an epoch, are skipped.
@@ -94,14 +96,14 @@ class TfrecordSource:
             selected = records if by_file else _select_shard(records, shard)
             return selected.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
-        start = tf.cast(shard.start, tf.int64) * batch_size
+        start = tf.cast(shard.start, tf.int64) * self.batch_rows
         # Counting reads the complete shard, so it is limited to restarts.
         rows = tf.cond(start > 0, rows_of_an_epoch, lambda: tf.constant(1, tf.int64))
         records = tf.data.Dataset.counter(start // rows).flat_map(epoch).skip(start % rows)
-        batches = records.batch(batch_size, drop_remainder=True)
+        batches = records.batch(self.batch_rows, drop_remainder=True)
         return batches.map(self._create_parser(), tf.data.AUTOTUNE, deterministic=True)
 
-    def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
+    def batch(self, number: tf.Tensor, config: TrainingConfig) -> Columns:
         """Raise an error, because a TFRecord file can only be read from its beginning.
 
         Raises:
@@ -112,13 +114,14 @@ class TfrecordSource:
             "set training.cache: memory, or remove runtime.vectorised: false",
         )
 
-    def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yield every example once, in batches of `batch_size`; the last batch may be smaller.
+    def in_order(self) -> Iterator[Columns]:
+        """Yield every example once, in batches of `batch_rows`; the last batch may be smaller.
 
         Raises:
           InputError: If the files do not contain examples.
         """
-        batches = iter(self._read_records().batch(batch_size).map(self._create_parser(), tf.data.AUTOTUNE).prefetch(2))
+        records = self._read_records().batch(self.batch_rows)
+        batches = iter(records.map(self._create_parser(), tf.data.AUTOTUNE).prefetch(2))
         first = next(batches, None)
         if first is None:
             raise InputError(

@@ -68,11 +68,14 @@ class TrainingRows:
         """Number of folds; 1 without cross-validation."""
         return self.validation_part.folds if self.holds_out else 1
 
-    def input_pipeline(self, batch_size: int) -> InputPipeline:
+    def input_pipeline(self, replicas: int = 1) -> InputPipeline:
         """Return the batches to train on, without the rows that are held out.
 
         Args:
-          batch_size: Examples per batch of one replica.
+          replicas: Number of replicas that take part in a synchronous step.
+
+        Raises:
+          InputError: If the replicas cannot divide a batch.
         """
         compact, config = self.compact, self._plan.training
         encoded, changes = compact.images, config.augmentation
@@ -80,7 +83,7 @@ class TrainingRows:
             self.train_files,
             self.spec,
             config,
-            batch_size,
+            config.replica_rows(replicas),
             self._selection(inside=False) if self.holds_out else None,
             self._decode,
             functools.partial(augment, encoded, changes) if changes != AugmentationConfig() else None,

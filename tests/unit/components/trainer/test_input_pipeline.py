@@ -96,9 +96,9 @@ def config(cache: Any, seed: int = 3) -> TrainingConfig:
 
 
 def ids(
-    files: list[str], cache: str, batches: int, batch_size: int = 4, shard: InputShard | None = None, seed: int = 3
+    files: list[str], cache: str, batches: int, batch_rows: int = 4, shard: InputShard | None = None, seed: int = 3
 ) -> list[list[int]]:
-    dataset = InputPipeline(files, SPEC, config(cache, seed), batch_size).dataset(shard or InputShard())
+    dataset = InputPipeline(files, SPEC, config(cache, seed), batch_rows).dataset(shard or InputShard())
     return [features["id"].numpy().tolist() for features, _ in dataset.take(batches)]
 
 
@@ -367,7 +367,7 @@ def test_batches_of_tfrecords_can_only_be_assigned_from_memory(tmp_path: Path) -
 @FORMATS
 @CACHES
 def test_batch_may_be_larger_than_an_epoch(tmp_path: Path, stored: Format, cache: str) -> None:
-    [batch] = ids(write(tmp_path, 5, 1, stored), cache, 1, batch_size=10)
+    [batch] = ids(write(tmp_path, 5, 1, stored), cache, 1, batch_rows=10)
     assert Counter(batch) == Counter([*range(5)] * 2)
 
 
@@ -419,12 +419,12 @@ def test_memory_is_divided_among_elastic_workers_on_the_same_machine(
 def test_shuffle_buffer_has_fewer_rows_if_rows_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_mb: float, rows: int
 ) -> None:
-    source = ParquetSource(write(tmp_path, 100, 1, "parquet"), SPEC)
+    source = ParquetSource(write(tmp_path, 100, 1, "parquet"), SPEC, batch_rows=4)
     monkeypatch.setattr(ParquetSource, "memory", lambda self: int(100 * row_mb * 2**20))
     called: list[str] = []
     monkeypatch.setattr(parquet_source, "_call", lambda _, description, *rest: called.append(description) or [])
     monkeypatch.setattr(ParquetSource, "_to_columns", lambda *arguments: {})
-    source.batch(tf.constant(0), TrainingConfig(memory_mb=4, shuffle_buffer=500), 4)
+    source.batch(tf.constant(0), TrainingConfig(memory_mb=4, shuffle_buffer=500))
     assert json.loads(called[0])["shuffle"]["buffer"] == rows
 
 

@@ -150,7 +150,7 @@ def test_weight_decay_shrinks_only_matrices() -> None:
 def test_table_learning_rate_trains_tables_with_adagrad() -> None:
     variable, dense_variable = tf.Variable(START), tf.Variable(START)
     schedule = tf_keras.optimizers.schedules.CosineDecay(0.1, decay_steps=1)
-    optimizer = create_optimizer(schedule, table_learning_rate=0.3, batch_size=4)
+    optimizer = create_optimizer(schedule, table_learning_rate=0.3, rows=4)
     step = tf.function(
         lambda slices, dense: optimizer.apply_gradients([(slices, variable), (dense, dense_variable)]), autograph=False
     )
@@ -170,7 +170,7 @@ def test_table_learning_rate_trains_tables_with_adagrad() -> None:
 
 def test_batch_size_does_not_change_the_adagrad_update_of_an_example() -> None:
     def after(batch_size: int) -> Any:
-        variable, optimizer = tf.Variable(START), create_optimizer(0.1, table_learning_rate=0.3, batch_size=batch_size)
+        variable, optimizer = tf.Variable(START), create_optimizer(0.1, table_learning_rate=0.3, rows=batch_size)
         optimizer.apply_gradients([(sparse([1], np.array([[1.0, -2.0]]) / batch_size), variable)])
         return variable.numpy()
 

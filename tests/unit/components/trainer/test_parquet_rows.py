@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,9 +49,14 @@ def await_next_window(shard: ShuffledShard) -> None:
     shard._next[1].result()
 
 
+def batch(shard: ShuffledShard, number: int) -> Any:
+    """Return the IDs in a batch of 5 rows."""
+    return shard.read(5 * number, 5 * number + 5)[0]
+
+
 def test_epoch_reads_each_row_group_once(tmp_path: Path, reads: list[int]) -> None:
-    shard = ShuffledShard(Shard(write(tmp_path, 100, 10), [ID], 0, 1), seed=1, buffer=25, batch_size=5)
-    rows = list(chain.from_iterable(shard.batch(number)[0].tolist() for number in range(20)))
+    shard = ShuffledShard(Shard(write(tmp_path, 100, 10), [ID], 0, 1), seed=1, buffer=25)
+    rows = list(chain.from_iterable(batch(shard, number).tolist() for number in range(20)))
     assert sorted(rows) == list(range(100))
     await_next_window(shard)
     # The first window of the next epoch follows.
@@ -61,14 +67,14 @@ def test_epoch_reads_each_row_group_once(tmp_path: Path, reads: list[int]) -> No
 
 def test_later_batch_only_reads_its_window(tmp_path: Path, reads: list[int]) -> None:
     groups = write(tmp_path, 100, 10)
-    shards = [ShuffledShard(Shard(groups, [ID], 1, 3), seed=1, buffer=12, batch_size=5) for _ in range(2)]
-    expected = [shards[0].batch(number)[0].tolist() for number in range(60)]
+    shards = [ShuffledShard(Shard(groups, [ID], 1, 3), seed=1, buffer=12) for _ in range(2)]
+    expected = [batch(shards[0], number).tolist() for number in range(60)]
     reads.clear()
-    assert shards[1].batch(59)[0].tolist() == expected[59]
+    assert batch(shards[1], 59).tolist() == expected[59]
     await_next_window(shards[1])
     # A batch lies in at most 2 windows of at most 12 rows, and the next window is read in advance.
     assert len(reads) <= 6
-    assert shards[0].batch(3)[0].tolist() == expected[3]
+    assert batch(shards[0], 3).tolist() == expected[3]
 
 
 def test_row_groups_are_read_in_parallel_and_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,31 +87,33 @@ def test_row_groups_are_read_in_parallel_and_ahead(tmp_path: Path, monkeypatch: 
         return read(group, columns)
 
     groups = write(tmp_path, 80, 10)
-    expected = [ShuffledShard(Shard(groups, [ID], 0, 1), 1, 40, 10).batch(number)[0].tolist() for number in range(8)]
+    shard = ShuffledShard(Shard(groups, [ID], 0, 1), seed=1, buffer=40)
+    expected = [shard.read(start, start + 10)[0].tolist() for start in range(0, 80, 10)]
+    await_next_window(shard)
     monkeypatch.setattr(parquet_rows, "read", read_together)
-    shard = ShuffledShard(Shard(groups, [ID], 0, 1), seed=1, buffer=40, batch_size=10)
-    assert shard.batch(0)[0].tolist() == expected[0]
+    shard = ShuffledShard(Shard(groups, [ID], 0, 1), seed=1, buffer=40)
+    assert shard.read(0, 10)[0].tolist() == expected[0]
     assert all(started.acquire(timeout=60) for _ in groups)
-    assert [shard.batch(number)[0].tolist() for number in range(8)] == expected
+    assert [shard.read(start, start + 10)[0].tolist() for start in range(0, 80, 10)] == expected
 
 
 def test_failed_read_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(group: RowGroup, columns: list[Column]) -> Rows:
         raise MachineError(f"{group.path}: lost connection", "run again")
 
-    shard = ShuffledShard(Shard(write(tmp_path, 20, 5), [ID], 0, 1), seed=1, buffer=20, batch_size=20)
+    shard = ShuffledShard(Shard(write(tmp_path, 20, 5), [ID], 0, 1), seed=1, buffer=20)
     with monkeypatch.context() as patch:
         patch.setattr(parquet_rows, "read", fail)
         with pytest.raises(MachineError, match="lost connection"):
-            shard.batch(0)
-    assert sorted(shard.batch(0)[0].tolist()) == list(range(20))
+            shard.read(0, 20)
+    assert sorted(shard.read(0, 20)[0].tolist()) == list(range(20))
 
 
 def test_batch_does_not_change_when_the_next_window_is_read(tmp_path: Path) -> None:
-    shard = ShuffledShard(Shard(write(tmp_path, 20, 5), [ID], 0, 1), seed=1, buffer=5, batch_size=5)
-    first = shard.batch(0)[0]
+    shard = ShuffledShard(Shard(write(tmp_path, 20, 5), [ID], 0, 1), seed=1, buffer=5)
+    first = batch(shard, 0)
     before = first.copy()
-    shard.batch(1)
+    batch(shard, 1)
     np.testing.assert_array_equal(first, before)
 
 
@@ -118,7 +126,7 @@ def test_workers_share_the_rows_of_an_epoch(tmp_path: Path, workers: int) -> Non
         assert shard.load()[0].tolist() == list(range(index, 25, workers))
     ends = [25 * worker // workers for worker in range(workers + 1)]
     epoch = [
-        ShuffledShard(Shard(groups, [ID], index, workers), 1, 4, ends[index + 1] - ends[index]).batch(0)[0].tolist()
+        ShuffledShard(Shard(groups, [ID], index, workers), 1, 4).read(0, ends[index + 1] - ends[index])[0].tolist()
         for index in range(workers)
     ]
     assert sorted(chain(*epoch)) == list(range(25))

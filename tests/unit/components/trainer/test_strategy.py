@@ -13,25 +13,25 @@ from components.base.errors import InputError
 from components.models.layers import Table
 from components.trainer.config import TrainingConfig
 from components.trainer.input_pipeline import InputPipeline
-from components.trainer.strategy import distribute, prepare, replica_batch_size
+from components.trainer.strategy import distribute, prepare
 from tests.support.servers.in_fork_server import in_child, main_of
 
 
 def test_synchronous_replicas_divide_the_batch() -> None:
-    assert replica_batch_size(TrainingConfig(batch_size=256), 1) == 256
+    assert TrainingConfig(batch_size=256).replica_rows(1) == 256
     config = TrainingConfig.model_validate({"batch_size": 256, "strategy": {"kind": "mirrored"}})
-    assert replica_batch_size(config, 4) == 64
+    assert config.replica_rows(4) == 64
 
 
 def test_worker_of_a_parameter_server_processes_the_complete_batch() -> None:
     config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "parameter_server", "workers": 4}})
-    assert replica_batch_size(config, 1) == 250
+    assert config.replica_rows(1) == 250
 
 
 def test_batch_size_that_is_not_a_multiple_of_the_replicas_is_an_error() -> None:
     config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "mirrored"}})
     with pytest.raises(InputError, match=r"training.batch_size: expected a multiple .* 4, received 250") as raised:
-        replica_batch_size(config, 4)
+        config.replica_rows(4)
     assert raised.value.remedy == "choose a multiple of 4"
 
 

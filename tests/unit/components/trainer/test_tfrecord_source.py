@@ -44,8 +44,8 @@ def file(tmp_path: Path) -> str:
 
 
 def test_rows_with_equal_features_are_in_one_fold(file: str) -> None:
-    source = TfrecordSource([file], SPEC, Selection(ValidationPart(1.0, 3, folds=4), None))
-    (columns,) = source.in_order(1000)
+    source = TfrecordSource([file], SPEC, Selection(ValidationPart(1.0, 3, folds=4), None), batch_rows=1000)
+    (columns,) = source.in_order()
     features = {"sex": columns["sex"], "age": columns["age"][:, 0], "counts": columns["counts"].row_lengths()}
     frame = pd.DataFrame({name: column.numpy() for name, column in features.items()})
     frame["tags"] = tf.RaggedTensor.from_sparse(columns["tags"]).row_lengths().numpy()
