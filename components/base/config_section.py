@@ -8,7 +8,7 @@ import inspect
 import itertools
 import linecache
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -79,6 +79,26 @@ class Section(BaseModel):
             if text := _read_docstrings(owner.__module__).get((owner.__name__, name)):
                 properties[field.alias or name]["description"] = text
         return section
+
+
+def check_fields_of_kind(
+    section: Section, kinds: Mapping[str, Sequence[str]], chosen: str | None, option: str = "kind"
+) -> None:
+    """Raise a ValueError if a field is set that has no effect with the chosen kind.
+
+    A field with its default value is accepted, because a recorded plan contains all fields.
+
+    Args:
+      section: The section that contains the fields.
+      kinds: Field → the kinds in which it has an effect. Fields that are not listed have an effect in all kinds.
+      chosen: The chosen kind; None if none is chosen.
+      option: Name of the field that chooses, for the message.
+    """
+    for name in (name for name in kinds if name in section.model_fields_set and chosen not in kinds[name]):
+        if getattr(section, name) != type(section).model_fields[name].get_default(call_default_factory=True):
+            *others, last = kinds[name]
+            expected = f"{', '.join(others)} or {last}" if others else last
+            raise ValueError(f"{name}: expected {option} {expected}, received {chosen or 'none'}; remove {name}")
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from components.base.config_section import Section
+from components.base.config_section import Section, check_fields_of_kind
 from components.models.config import ModelConfig
 
 Kind = Literal["tflite", "pruned", "clustered", "qat", "distilled"]
@@ -141,10 +141,7 @@ class VariantConfig(Section):
 
     @model_validator(mode="after")
     def _check_kind(self) -> VariantConfig:
-        fields = type(self).model_fields
-        for name, kinds in _KINDS_OF_FIELD.items():
-            if getattr(self, name) != fields[name].default and self.kind not in kinds:
-                raise ValueError(f"{name} has no effect in {self.kind}, only in {', '.join(kinds)}; remove it")
+        check_fields_of_kind(self, _KINDS_OF_FIELD, self.kind)
         required = _REQUIRED_FIELD.get(self.kind)
         if required and getattr(self, required) is None:
             raise ValueError(f"kind: {self.kind} needs {required}")

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from components.base import user_code
-from components.base.config_section import Loss, OrAddedName, Section
+from components.base.config_section import Loss, OrAddedName, Section, check_fields_of_kind
 from components.base.names import Build, RunFn
 from components.models.registry import MODELS
 
@@ -57,11 +57,11 @@ _ONLY = {
     "monotone": ("gbt",),
 }
 """Field → kinds in which it has an effect. Other fields have an effect in all kinds."""
-_ONLY_LOSS: dict[str, Loss] = {
-    "quantiles": "quantile",
-    "huber_delta": "huber",
-    "tweedie_power": "tweedie",
-    "focal_gamma": "focal",
+_ONLY_LOSS: dict[str, tuple[Loss]] = {
+    "quantiles": ("quantile",),
+    "huber_delta": ("huber",),
+    "tweedie_power": ("tweedie",),
+    "focal_gamma": ("focal",),
 }
 """Field → loss with which it has an effect."""
 _FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
@@ -189,12 +189,8 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_kind(self) -> ModelConfig:
-        fields = type(self).model_fields
-        for name, kinds in _ONLY.items():
-            if getattr(self, name) != fields[name].get_default(call_default_factory=True) and not has_effect(
-                name, self.kind
-            ):
-                raise ValueError(f"{name} has no effect in {self.kind}, only in {', '.join(kinds)}; remove it")
+        if self.kind in typing.get_args(Kind):
+            check_fields_of_kind(self, _ONLY, self.kind)
         return self
 
     @model_validator(mode="after")
@@ -214,10 +210,7 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_loss(self) -> ModelConfig:
-        fields = type(self).model_fields
-        for name, loss in _ONLY_LOSS.items():
-            if getattr(self, name) != fields[name].default and self.loss != loss:
-                raise ValueError(f"{name} has an effect with loss: {loss}, received {self.loss or 'none'}; remove it")
+        check_fields_of_kind(self, _ONLY_LOSS, self.loss, "loss")
         ascending = all(low < high for low, high in itertools.pairwise((0.0, *self.quantiles, 1.0)))
         if not ascending:
             raise ValueError(f"quantiles: expected ascending numbers between 0 and 1, received {list(self.quantiles)}")

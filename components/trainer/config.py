@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from components.base.config_section import Section
+from components.base.config_section import Section, check_fields_of_kind
 from components.base.errors import InputError
 from components.trainer.optimizer_config import OptimizerConfig, ScheduleConfig
 from components.trainer.remote.config import WhereConfig
@@ -67,14 +67,12 @@ class StrategyConfig(Section):
 
     @model_validator(mode="after")
     def _in_order(self) -> StrategyConfig:
-        if self.max_workers is not None:
-            if self.kind != "parameter_server":
-                raise ValueError(f"max_workers: expected kind parameter_server, received {self.kind}")
-            if not self.min_workers <= self.workers <= self.max_workers:
-                raise ValueError(
-                    "expected min_workers <= workers <= max_workers, "
-                    f"received {self.min_workers}, {self.workers}, {self.max_workers}"
-                )
+        check_fields_of_kind(self, {"max_workers": ("parameter_server",)}, self.kind)
+        if self.max_workers is not None and not self.min_workers <= self.workers <= self.max_workers:
+            raise ValueError(
+                "expected min_workers <= workers <= max_workers, "
+                f"received {self.min_workers}, {self.workers}, {self.max_workers}"
+            )
         return self
 
 

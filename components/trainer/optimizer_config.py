@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from components.base.config_section import Section
+from components.base.config_section import Section, check_fields_of_kind
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {"momentum": ("sgd",), "nesterov": ("sgd",), "l1": ("ftrl",), "l2": ("ftrl",)}
 """Field of OptimizerConfig → the kinds that have it."""
@@ -54,7 +54,7 @@ class OptimizerConfig(Section):
 
     @model_validator(mode="after")
     def _check_fields(self) -> OptimizerConfig:
-        _check_kinds(self, self.kind, _FIELDS)
+        check_fields_of_kind(self, _FIELDS, self.kind)
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov: expected a momentum above 0, received 0")
         if self.clip_norm is not None and self.clip_value is not None:
@@ -84,19 +84,10 @@ class ScheduleConfig(Section):
 
     @model_validator(mode="after")
     def _check_fields(self) -> ScheduleConfig:
-        _check_kinds(self, self.kind, _SCHEDULE_FIELDS)
+        check_fields_of_kind(self, _SCHEDULE_FIELDS, self.kind)
         if self.kind == "piecewise" and not self.shares:
             raise ValueError("piecewise: expected shares, as in {1000: 0.1}, received none")
         early = [step for step in self.shares if step <= self.warm_up_steps]
         if early:
             raise ValueError(f"shares: expected steps after warm_up_steps {self.warm_up_steps}, received {early[0]}")
         return self
-
-
-def _check_kinds(section: Section, kind: str, kinds: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise a ValueError if a field is set that the kind does not have."""
-    for field in sorted(section.model_fields_set & set(kinds)):
-        if kind not in kinds[field] and getattr(section, field) != type(section).model_fields[field].get_default(
-            call_default_factory=True
-        ):
-            raise ValueError(f"{field}: expected kind {' or '.join(kinds[field])}, received {kind}; remove {field}")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from components.base.config_section import Section
+from components.base.config_section import Section, check_fields_of_kind
 
 _KUBERNETES = ("tfjob", "jobset")
 _KINDS = {
@@ -93,12 +93,8 @@ class WhereConfig(TaskConfig):
     def _check_kind(self) -> WhereConfig:
         if self.kind == "vertex" and not (self.project and self.region):
             raise ValueError("vertex requires a project and a region")
-        fields = self.model_fields_set.union(*(role.model_fields_set for role in self.roles.values()))
-        for field in sorted(fields & set(_KINDS)):
-            if self.kind not in _KINDS[field]:
-                raise ValueError(
-                    f"{field}: expected kind {' or '.join(_KINDS[field])}, received {self.kind}; remove it"
-                )
+        for tasks in (self, *self.roles.values()):
+            check_fields_of_kind(tasks, _KINDS, self.kind)
         return self
 
     def task(self, role: str) -> TaskConfig:

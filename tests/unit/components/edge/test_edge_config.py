@@ -43,8 +43,11 @@ def test_name_of_a_variant_contains_its_options(options: dict[str, Any], name: s
     [
         ({"kind": "pruned"}, "kind: pruned needs sparsity"),
         ({"kind": "pruned", "sparsity": 1.5}, "expected a number between 0 and 1"),
-        ({"kind": "clustered", "clusters": 16, "sparsity": 0.5}, "sparsity has no effect in clustered"),
-        ({"steps": 10}, "steps has no effect in tflite"),
+        (
+            {"kind": "clustered", "clusters": 16, "sparsity": 0.5},
+            "sparsity: expected kind pruned or distilled, received clustered; remove sparsity",
+        ),
+        ({"steps": 10}, "steps: expected kind pruned, clustered, qat or distilled, received tflite; remove steps"),
         ({"kind": "qat", "quantize": "float16"}, "expected int8 with qat"),
         ({"kind": "distilled", "student": {"kind": "gbt"}}, "student: expected a network, received a run_fn or trees"),
     ],

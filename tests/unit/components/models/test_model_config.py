@@ -47,8 +47,8 @@ def test_model_config_round_trips_through_json(section: dict[str, object]):
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"huber_delta": 2.0}, "huber_delta has an effect with loss: huber, received none"),
-        ({"loss": "huber", "quantiles": [0.5]}, "quantiles has an effect with loss: quantile, received huber"),
+        ({"huber_delta": 2.0}, "huber_delta: expected loss huber, received none; remove huber_delta"),
+        ({"loss": "huber", "quantiles": [0.5]}, "quantiles: expected loss quantile, received huber; remove quantiles"),
         ({"loss": "quantile", "quantiles": [0.9, 0.1]}, r"expected ascending numbers between 0 and 1, received \[0.9"),
         ({"loss": "quantile", "quantiles": [0.5, 1.0]}, "expected ascending numbers between 0 and 1"),
         ({"loss": "quantile", "kind": "gbt"}, "expected one of poisson, focal, which trees are trained with in gbt"),

@@ -17,10 +17,10 @@ CLAIM = {"persistentVolumeClaim": {"claimName": "train"}}
         ({"kind": "vertex"}, "vertex requires a project and a region"),
         ({"kind": "jobset", "volumes": {"train": CLAIM}}, "expected absolute mount paths, received 'train'"),
         ({"kind": "jobset", "volumes": {"/train": {}}}, "/train: expected one source .* received none"),
-        ({"kind": "jobset", "spot": True}, "spot: expected kind vertex, received jobset; remove it"),
+        ({"kind": "jobset", "spot": True}, "spot: expected kind vertex, received jobset; remove spot"),
         (
             {"kind": "vertex", "project": "p", "region": "r", "roles": {"ps": {"shared_memory": "8Gi"}}},
-            "shared_memory: expected kind tfjob or jobset, received vertex; remove it",
+            "shared_memory: expected kind tfjob or jobset, received vertex; remove shared_memory",
         ),
     ],
 )

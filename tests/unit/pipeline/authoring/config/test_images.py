@@ -50,7 +50,7 @@ def test_networks_can_read_images(tmp_path: Path, image: Any, model: Any) -> Non
         (GREY, {"model": MOBILE}, "application reads images of 3 channels"),
         (COLOUR, {"model": {"kind": "application"}}, "needs the name of one, such as application: EfficientNetB0"),
         (COLOUR, {"model": {**MOBILE, "frozen_steps": 5}}, "frozen_steps needs weights"),
-        (GREY, {"model": {"kind": "mlp", "filters": [8]}}, "filters has no effect in mlp, only in cnn"),
+        (GREY, {"model": {"kind": "mlp", "filters": [8]}}, "filters: expected kind cnn, received mlp; remove filters"),
         (
             COLOUR,
             {"model": {**MOBILE, "weights": "a.h5", "frozen_steps": 5}, "training": {"weight_decay": 0.1}},

@@ -42,7 +42,7 @@ def test_direction_of_a_column_of_numbers(tmp_path: Path) -> None:
         ({"model": {"monotone": {"size": "increasing"}}, "task": "multiclass"}, "a binary label or a regression"),
         (
             {"model": {"kind": "tabm", "monotone": {"size": "increasing"}}},
-            "monotone has no effect in tabm, only in gbt",
+            "monotone: expected kind gbt, received tabm; remove monotone",
         ),
     ],
 )

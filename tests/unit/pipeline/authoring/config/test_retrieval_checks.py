@@ -75,7 +75,7 @@ def test_groups_have_separate_default_metrics() -> None:
 
 
 def test_other_kinds_reject_items() -> None:
-    with pytest.raises(InputError, match="item has no effect in esmm, only in two_tower"):
+    with pytest.raises(InputError, match="item: expected kind two_tower, ease or item_knn, received esmm; remove item"):
         load("configs/sessions.yaml", ["model.item=[item]"])
 
 
@@ -121,9 +121,9 @@ def test_item_to_item_kinds_read_a_user_and_an_item() -> None:
         (["training.strategy={kind: mirrored}"], "ease is trained in one process"),
         (["training.warm_start=true"], "ease is computed in one pass"),
         (["training.early_stopping=2"], "ease is computed in one pass"),
-        (["model.similarity=dot"], "similarity has no effect in ease, only in two_tower"),
-        (["model.neighbours=5"], "neighbours has no effect in ease, only in item_knn"),
-        (["model.hidden=[8]"], "hidden has no effect in ease"),
+        (["model.similarity=dot"], "similarity: expected kind two_tower, received ease; remove similarity"),
+        (["model.neighbours=5"], "neighbours: expected kind item_knn, received ease; remove neighbours"),
+        (["model.hidden=[8]"], "received ease; remove hidden"),
         (["model.item=[]"], "ease needs the columns of the item"),
         (["data.task=binary"], "ease is for the task retrieval, received binary"),
     ],
