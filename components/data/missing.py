@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.data.arrow_columns import is_list
+
 
 def nan_to_null(column: pa.Array) -> pa.Array:
     """Replace NaN and infinity by null, and -0.0 by 0.0.
@@ -30,7 +32,7 @@ def nan_to_null(column: pa.Array) -> pa.Array:
     """
     if column.null_count == len(column):
         return column
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
+    if is_list(column.type):
         return _lists(column)
     if not pa.types.is_floating(column.type):
         return column

@@ -12,8 +12,8 @@ import pyarrow as pa
 from apache_beam.io.gcp.bigquery import ReadFromBigQuery
 
 from components.base.errors import InputError
+from components.data.arrow_columns import is_nested
 from components.ingest.blocks import Block, BlockSource, FileRange, ReaderProperties
-from components.ingest.column_types import is_nested
 from components.ingest.config import BigqueryConfig, IngestConfig
 from components.ingest.readers import check_names
 

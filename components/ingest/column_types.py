@@ -21,6 +21,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.base.errors import InputError
+from components.data.arrow_columns import (
+    all_missing,
+    decode_dictionary,
+    is_list,
+    is_text,
+    replace_values,
+    to_float32,
+    to_float64,
+    to_int64,
+    to_text,
+)
 from components.data.missing import nan_to_null
 from components.ingest.blocks import ReaderProperties
 from components.ingest.config import ValueType
@@ -107,7 +118,7 @@ class ColumnConverter:
         invalid: list[InvalidValue] = []
         kinds = dict(self.kinds)
         for name, column in zip(block.schema.names, block.columns, strict=True):
-            column = nan_to_null(_decode_dictionary(column))
+            column = nan_to_null(decode_dictionary(column))
             before = kinds.get(name, Kind.MISSING)
             if name in self._files:
                 kind, array, bad = _convert_typed(column, Kind.BYTES)
@@ -141,18 +152,13 @@ def find_oversized(block: pa.RecordBatch, most: int, ignored: Collection[str] = 
     oversized = []
     for name, column in zip(block.schema.names, block.columns, strict=True):
         # The total size bounds the size of every value and is known without reading the values.
-        if name in ignored or column.nbytes <= most or not _is_text(column.type):
+        if name in ignored or column.nbytes <= most or not is_text(column.type):
             continue
         lengths = np.asarray(pc.binary_length(column).fill_null(0))
         for row in np.flatnonzero(lengths > most):
             reason = f"expected a value of at most {most:,} bytes, received {lengths[row]:,}"
             oversized.append(InvalidValue(int(row), name, reason))
     return oversized
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
-    return any(test(type_) for test in tests)
 
 
 def as_kinds(
@@ -188,11 +194,6 @@ def merge(kinds: Iterable[Mapping[str, Kind]]) -> dict[str, Kind]:
     return merged
 
 
-def all_missing(column: pa.Array) -> bool:
-    """Return whether all values of a column are missing."""
-    return bool(column.null_count == len(column))
-
-
 _Converted = tuple[Kind, "pa.Array | None", list[tuple[int, str]]]
 """The smallest kind of a column, its converted values (None if the kind differs from the guess), and the invalid
 values, as (row, reason)."""
@@ -225,14 +226,10 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -
                 "remove the column from data.types",
             )
         return kind, array, bad
-    if (
-        kind is Kind.INT
-        and pa.types.is_floating(column.type)
-        and (values := _to_int64(_to_float64(column))) is not None
-    ):
+    if kind is Kind.INT and pa.types.is_floating(column.type) and (values := to_int64(to_float64(column))) is not None:
         return kind, values, []
     if not pa.types.is_binary(column.type):
-        column = _to_text(_decode_dictionary(column))
+        column = to_text(decode_dictionary(column))
     if kind is Kind.BYTES:
         bad = _find_undecodable(column)
         return kind, column, bad
@@ -253,7 +250,7 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -
 
 def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
     """Convert a typed column to the guessed kind, by default to the widest type of the same sort in tf.Examples."""
-    column = _decode_dictionary(column)
+    column = decode_dictionary(column)
     if is_list(column.type):
         if all_missing(column):
             return Kind.MISSING, pa.nulls(len(column)), []
@@ -268,7 +265,7 @@ def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
             return kind, None, [(row, reason) for row in empty]
         if pa.types.is_null(values.type):
             values = pa.nulls(0, pa.binary())
-        return kind, _replace_values(column, values), []
+        return kind, replace_values(column, values), []
     kind, array = Kind.MISSING, column
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
         kind = Kind.INT
@@ -279,9 +276,9 @@ def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
                 return kind, None, [(int(row), f"{expected} {column[int(row)]}") for row in np.flatnonzero(large)]
         array = column.cast(pa.int64())
     elif pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        kind, array = Kind.FLOAT, _to_float32(_to_float64(column))
+        kind, array = Kind.FLOAT, to_float32(to_float64(column))
     elif not pa.types.is_null(column.type):
-        kind, array = Kind.BYTES, _to_text(column)
+        kind, array = Kind.BYTES, to_text(column)
         if (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) and (
             bad := _find_undecodable(array)
         ):
@@ -293,46 +290,7 @@ def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
         return kind, array, []
     if kind > guess:
         return kind, None, []
-    return kind, _to_float32(array.cast(pa.float64(), safe=False)) if guess is Kind.FLOAT else _to_text(array), []
-
-
-def is_nested(type_: pa.DataType) -> bool:
-    """Return whether a tf.Example cannot represent values of a type: structs, maps, lists of lists."""
-    if is_list(type_):
-        return is_list(type_.value_type) or is_nested(type_.value_type)
-    return bool(pa.types.is_nested(type_) or pa.types.is_map(type_))
-
-
-def is_list(type_: pa.DataType) -> bool:
-    """Return whether the values of a type are lists: variable, large or of fixed size."""
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
-
-
-def _decode_dictionary(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _replace_values(column: pa.Array, values: pa.Array) -> pa.Array:
-    """Return a column with the same list lengths but other values."""
-    sizes = np.asarray(pc.list_value_length(column).fill_null(0))
-    ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
-    mask = np.append(np.asarray(column.is_null()), False) if column.null_count else None
-    return pa.ListArray.from_arrays(pa.array(ends, mask=mask), values)
-
-
-def _to_text(column: pa.Array) -> pa.Array:
-    """Convert a column to UTF-8 text (binary): dates and times to ISO 8601, numbers to their shortest form."""
-    if pa.types.is_binary(column.type):
-        return column
-    if pa.types.is_fixed_size_binary(column.type) or pa.types.is_large_binary(column.type):
-        return column.cast(pa.binary())
-    if pa.types.is_duration(column.type):
-        column = column.cast(pa.int64())
-    elif pa.types.is_float16(column.type) or pa.types.is_decimal(column.type):
-        column = _to_float64(column)
-    elif pa.types.is_timestamp(column.type) and column.type.tz:
-        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    return column.cast(pa.string()).cast(pa.binary())
+    return kind, to_float32(array.cast(pa.float64(), safe=False)) if guess is Kind.FLOAT else to_text(array), []
 
 
 def quote(value: bytes) -> str:
@@ -363,28 +321,7 @@ def _cast(column: pa.Array, kind: Kind) -> pa.Array | None:
         return None
     if kind is Kind.INT:
         return None if _has_letters(column) else values
-    return _to_float32(values)
-
-
-def _to_float64(column: pa.Array) -> pa.Array:
-    """Convert floats and decimals to float64."""
-    if pa.types.is_float16(column.type):
-        # Arrow cannot cast half precision.
-        return pa.array(np.asarray(column, np.float64), mask=np.asarray(column.is_null()))
-    return column.cast(pa.float64())
-
-
-def _to_int64(doubles: pa.Array) -> pa.Array | None:
-    """Convert float64 to int64; return None if a value is not an integer."""
-    try:
-        return doubles.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-
-
-def _to_float32(values: pa.Array) -> pa.Array:
-    """Convert float64 to float32, the float type of tf.Examples. Values beyond its range become infinite."""
-    return values.cast(pa.float32())
+    return to_float32(values)
 
 
 def _has_letters(column: pa.Array) -> bool:
@@ -426,7 +363,7 @@ def _parse_distinct(column: pa.Array, kind: Kind) -> pa.Array:
     if kind is Kind.INT and not all(value in _INT64 for value in values):
         raise ValueError("out of the range of int64")
     distinct = pa.array(values, pa.int64() if kind is Kind.INT else pa.float64())
-    return (distinct if kind is Kind.INT else _to_float32(distinct)).take(coded.indices)
+    return (distinct if kind is Kind.INT else to_float32(distinct)).take(coded.indices)
 
 
 def _infer_kind_of_value(text: bytes) -> Kind:

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from components.base.errors import InputError
 from components.data import image_facts
+from components.data.arrow_columns import is_list
 from components.data.image_facts import ImageFacts
 from components.ingest import image_check
 from components.ingest.blocks import Block, FileRange, Reader, RowLog, drop_rows, report_bad_rows
-from components.ingest.column_types import is_list
 
 
 class EncodedImages:

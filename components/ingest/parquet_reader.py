@@ -12,8 +12,8 @@ from pyarrow import parquet
 
 from components.base.errors import InputError
 from components.data import file_io
+from components.data.arrow_columns import is_list, is_nested
 from components.ingest.blocks import Block, BlockSource, FileRange, ReaderProperties, RowLog
-from components.ingest.column_types import is_list, is_nested
 from components.ingest.csv_header import column_names
 
 _RANGE_BYTES = 64 << 20

@@ -12,6 +12,7 @@ from pyarrow import csv, parquet
 
 from components.base.errors import InputError
 from components.data import file_io
+from components.data.arrow_columns import is_list
 from components.data.examples import to_lists
 from components.data.tfrecord_writer import TfrecordWriter, frame_examples
 from components.predictor.config import OutputFormat
@@ -106,7 +107,7 @@ def _flatten_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _convert_to_feature(column: pa.Array) -> pa.Array:
     """Convert a column to a type that a tf.Example can store: int64, float32, bytes, or a list of one of them."""
-    if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+    if is_list(column.type):
         return pa.ListArray.from_arrays(_compute_offsets(column), _convert_to_feature(column.flatten()))
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return column.cast(pa.int64())

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.base.errors import InputError
+from components.data import arrow_columns
 from components.ingest import column_types
 from components.ingest.column_types import ColumnConverter, InvalidValue, Kind
 
@@ -42,7 +43,7 @@ def take(
         assert item in (pa.int64(), pa.float32(), pa.binary(), pa.null())
         values = column.flatten() if pa.types.is_list(column.type) else column
         kind = (configured or {}).get(name, Kind.MISSING)
-        assert finder.kinds[name] is not Kind.MISSING or column_types.all_missing(values)
+        assert finder.kinds[name] is not Kind.MISSING or arrow_columns.all_missing(values)
         assert kind in (Kind.MISSING, finder.kinds[name])
     return converted.to_pydict()
 
@@ -374,7 +375,7 @@ def test_lists_of_a_type_other_than_configured_are_rejected() -> None:
     ],
 )
 def test_nested_types_are_recognized(type_: pa.DataType, nested: bool) -> None:
-    assert column_types.is_nested(type_) == nested
+    assert arrow_columns.is_nested(type_) == nested
 
 
 def _value(text: str) -> object:
