@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+
+from components.results.json_result import JsonResult
 
 FILE = "importance.json"
 Value = int | float | str | None
@@ -58,7 +59,7 @@ class SliceImportance:
 
 
 @dataclass(frozen=True)
-class Importance:
+class Importance(JsonResult):
     """The importance of columns in the whole split and its slices.
 
     Attributes:
@@ -79,15 +80,3 @@ class Importance:
         """Return the importance of a column in the whole split; None if it was not measured."""
         overall = self.slices[0].columns if self.slices else ()
         return next((importance for importance in overall if importance.column == column), None)
-
-    def to_json(self) -> str:
-        """Return the content of `importance.json`."""
-        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Importance:
-        """Parse the result of `to_json`."""
-        # Imported late: it takes longer than commands that do not read the file may take.
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(cls).validate_json(text)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from components.base.config_section import Task
 from components.evaluator.verdict import MissedClasses
+from components.results.json_result import JsonResult
 
 FILE = "plots.json"
 AT = 0.5
@@ -69,7 +69,7 @@ class ModelPlots:
 
 
 @dataclass(frozen=True)
-class Plots:
+class Plots(JsonResult):
     """The plots of an evaluation.
 
     Attributes:
@@ -78,21 +78,11 @@ class Plots:
       baseline: Plots of the latest blessed model on the same rows; None before the first model is blessed.
     """
 
+    INDENT = None
+
     task: Task
     candidate: ModelPlots
     baseline: ModelPlots | None
-
-    def to_json(self) -> str:
-        """Return the content of `plots.json`."""
-        return json.dumps(asdict(self), allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Plots:
-        """Parse the result of `to_json`."""
-        # Imported late: it takes longer than commands that do not read the file may take.
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(cls).validate_json(text)
 
 
 def find_missed_classes(plots: Plots, classes: Sequence[str]) -> MissedClasses | None:

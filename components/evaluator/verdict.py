@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from components.results.json_result import JsonResult
 
 FILE = "verdict.json"
 _CLASSES_NAMED = 5
@@ -148,7 +149,7 @@ class MissedClasses:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(JsonResult):
     """The result of the gate.
 
     Attributes:
@@ -172,18 +173,6 @@ class Verdict:
     def failed(self) -> tuple[Check, ...]:
         """The checks that did not pass."""
         return tuple(check for check in self.checks if not check.passed)
-
-    def to_json(self) -> str:
-        """Return the content of `verdict.json`."""
-        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Verdict:
-        """Parse the result of `to_json`."""
-        # Imported late: it takes longer than commands that do not read the file may take.
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(cls).validate_json(text)
 
 
 def join_verdicts(verdicts: Mapping[str, Verdict]) -> Verdict:

@@ -108,12 +108,11 @@ def format_slice_name(values: dict[str, str]) -> str:
     return format_slice(values) or OVERALL
 
 
-def format_change(values: Sequence[float | None], digits: int = 4) -> str:
+def format_change(values: Sequence[float | None]) -> str:
     """Return the signed difference of two values, such as `+0.0500`.
 
     Args:
       values: The two values; the first is subtracted from the second. If one of them is None, the result is empty.
-      digits: Number of decimals.
     """
     before, after = values
-    return "" if before is None or after is None else f"{after - before:+.{digits}f}"
+    return "" if before is None or after is None else f"{after - before:+.4f}"

@@ -110,13 +110,12 @@ def tfjob_manifest(job: Job) -> dict[str, Any]:
 
 
 def _replicas(role: str, count: int, job: Job) -> dict[str, Any]:
-    container = {
-        "name": CONTAINER,
-        "image": job.where.image,
-        "command": command(job.file),
-        "ports": [{"name": "tfjob-port", "containerPort": PORT}],
-    }
+    container = _container({"name": "tfjob-port", "containerPort": PORT}, job)
     return {"replicas": count, "restartPolicy": "ExitCode", "template": {"spec": _pod(role, container, job)}}
+
+
+def _container(port: dict[str, Any], job: Job) -> dict[str, Any]:
+    return {"name": CONTAINER, "image": job.where.image, "command": command(job.file), "ports": [port]}
 
 
 def _pod(role: str, container: dict[str, Any], job: Job) -> dict[str, Any]:
@@ -206,13 +205,8 @@ def _hosts(name: str, role: str, count: int) -> list[str]:
 
 def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict[str, Any]:
     """Return the Kubernetes Job with all tasks of a role; it fails with its first failed task."""
-    container = {
-        "name": CONTAINER,
-        "image": job.where.image,
-        "command": command(job.file),
-        "ports": [{"containerPort": PORT}],
-        **({"env": _environment(role, cluster)} if cluster else {}),
-    }
+    environment = {"env": _environment(role, cluster)} if cluster else {}
+    container = {**_container({"containerPort": PORT}, job), **environment}
     return {
         "completionMode": "Indexed",
         "completions": count,
