@@ -104,12 +104,16 @@ class TensorBoardConfig(Section):
     histograms: bool = False
     """Histograms at every checkpoint, of all weights, and of the optimizer's first moments, which are means of the
     recent gradients."""
+    gradients: bool = False
+    """Histograms at every checkpoint of the gradients of one batch, always the same. They are computed in float32 on a
+    copy of the network with the checkpoint's weights, for which the process that saves checkpoints needs memory."""
     graph: bool = False
     """The graph of the network."""
     projector: bool = False
     """The embeddings of the trained network, labeled with the values of their columns."""
     profile: tuple[PositiveInt, ...] = Field(default=(), max_length=2)
-    """[first step, last step] of a window to profile. If empty, nothing is profiled."""
+    """[first step, last step] of a window to profile. If empty, steps are profiled only on request, by
+    `runs profile`."""
 
     @model_validator(mode="after")
     def _in_order(self) -> TensorBoardConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -17,6 +18,8 @@ from components.models.inputs import Inputs
 from components.trainer import checkpoint, warm_start
 from components.trainer.checkpoint_evaluation import evaluate, follow
 from components.trainer.early_stopping import EarlyStopping
+from components.trainer.gradient_histograms import GradientProbe
+from components.trainer.input_pipeline import InputPipeline
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.strategy import Distribution
@@ -73,7 +76,10 @@ class NetworkTraining:
         tf_keras.utils.set_random_seed(config.seed)
         evaluates = config.evaluator and not config.strategy.is_cluster
         validates = self._best is not None and distribution.is_lead
+        probes = config.tensorboard.gradients and distribution.is_lead
+        pipeline = self._rows.input_pipeline(distribution.strategy.num_replicas_in_sync)
         with (
+            self._open_curves("gradients") if probes else contextlib.nullcontext() as gradients,
             self._open_curves("eval") if evaluates else contextlib.nullcontext() as evaluation,
             self._open_curves("validation") if validates else contextlib.nullcontext() as validation,
         ):
@@ -81,11 +87,13 @@ class NetworkTraining:
                 config=config,
                 distribution=distribution,
                 learner=Learner(self.build, self._head, self._warm_start, self._plan.model.frozen_steps),
-                input_pipeline=self._rows.input_pipeline(distribution.strategy.num_replicas_in_sync),
+                input_pipeline=pipeline,
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{events}/checkpoints", events),
-                on_checkpoint=functools.partial(self._on_checkpoint, evaluation, validation),
+                on_checkpoint=functools.partial(
+                    self._on_checkpoint, self._probe(gradients, pipeline) if gradients else None, evaluation, validation
+                ),
                 is_over=distribution.is_lead and self._best is not None and self._best.is_over,
-                reads_checkpoints=self._best is not None,
+                reads_checkpoints=self._best is not None or probes,
             ).run()
 
     def evaluate_checkpoints(self) -> None:
@@ -123,14 +131,30 @@ class NetworkTraining:
             new_ids = self._plan.training.new_ids
             warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform, new_ids)
 
+    def _probe(self, curves: TensorBoardWriter, pipeline: InputPipeline) -> Callable[[int], None]:
+        """Return a function that writes the gradients at a checkpoint."""
+
+        @functools.cache
+        def create() -> GradientProbe:
+            return GradientProbe(self._plain_network, self._head, pipeline, self._plan.training.optimizer.accumulate)
+
+        def write(step: int) -> None:
+            self._restore(checkpoint.path(self._checkpoints, step))
+            curves.gradients(step, create().compute())
+
+        return write
+
     def _on_checkpoint(
         self,
+        write_gradients: Callable[[int], None] | None,
         evaluation: TensorBoardWriter | None,
         validation: TensorBoardWriter | None,
         step: int,
         network: tf_keras.Model,
     ) -> bool:
         """Evaluate a checkpoint for these curves; return whether early stopping ends the training."""
+        if write_gradients:
+            write_gradients(step)
         if evaluation:
             self._evaluate(evaluation, step, network)
         if not self._best or not validation:

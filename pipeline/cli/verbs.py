@@ -66,6 +66,7 @@ _TEXTS = {
         "runs report": "write a page on a run, and a model card",
         "runs site": "write a page on all runs, with links to their reports",
         "runs serve": "serve the same pages on this machine, also for unfinished runs",
+        "runs profile": "profile the next steps of a running training for TensorBoard",
         "runs why-not-cached": "explain why a node ran instead of reusing cached outputs",
     },
     "models": {

@@ -23,6 +23,7 @@ from pipeline.inspection import training_curves
 from tests.support.fakes.expected_rpc_errors import assert_undisturbed
 from tests.support.programs import mesh_devices, tensorboard_pages, training_output
 from tests.support.programs.training_output import Trained
+from tests.support.runs.command import light_command
 from tests.support.runs.trainer_runs import Prepared, Training, train_on_devices
 from tests.support.servers.in_fork_server import in_child
 
@@ -41,12 +42,12 @@ MULTI_WORKER = {"kind": "multi_worker", "workers": 2}
 TRAININGS: dict[str, dict[str, Any]] = {
     "alone": {
         "evaluator": True,
-        "tensorboard": {"histograms": True, "profile": [60, 80], "graph": True, "projector": True},
+        "tensorboard": {"histograms": True, "profile": [60, 80], "graph": True, "projector": True, "gradients": True},
     },
     "alone-bfloat16": {"precision": "mixed_bfloat16"},
     "alone-float16": {"precision": "mixed_float16"},
-    "mirrored": {"strategy": {"kind": "mirrored"}},
-    "mesh": {"strategy": {"kind": "mesh", "data": 2, "model": 2}},
+    "mirrored": {"strategy": {"kind": "mirrored"}, "tensorboard": {"gradients": True}},
+    "mesh": {"strategy": {"kind": "mesh", "data": 2, "model": 2}, "tensorboard": {"gradients": True}},
     "min_size": {
         "strategy": PARAMETER_SERVER,
         "evaluator": True,
@@ -58,6 +59,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "strategy": {**PARAMETER_SERVER, "partitioner": "fixed"},
         "cache": "none",
         "table_learning_rate": 0.05,
+        "tensorboard": {"gradients": True},
     },
     "in_step-bfloat16-streaming": {
         "strategy": MULTI_WORKER,
@@ -65,7 +67,11 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "cache": "none",
         "table_learning_rate": 0.05,
     },
-    "in_step-float16": {"strategy": MULTI_WORKER, "precision": "mixed_float16"},
+    "in_step-float16": {
+        "strategy": MULTI_WORKER,
+        "precision": "mixed_float16",
+        "tensorboard": {"gradients": True},
+    },
     "mirrored-float16": {"strategy": {"kind": "mirrored"}, "precision": "mixed_float16"},
     "alone-xla": {"jit_compile": True, "threads": {"intra": 1, "inter": 1}},
     "in_step-xla": {"strategy": MULTI_WORKER, "jit_compile": True},
@@ -370,6 +376,39 @@ def test_histograms_and_profile_are_written_on_request(get_training: Callable[[s
         assert curves[tag][STEPS][:, 2].sum() == 46, "each number in one bucket"
     [profile] = (profiled.folder / "run" / "train").glob("plugins/profile/*/*.xplane.pb")
     assert profile.stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", mark_trainings("alone", "mirrored", "mesh", "fixed-streaming", "in_step-float16"))
+def test_gradients_are_written_under_every_strategy(get_training: Callable[[str], EndedTraining], name: str) -> None:
+    trained = get_training(name)
+    histograms = trained.curves("gradients")
+    assert len(histograms) == len(trained.outputs.weights)
+    assert all(set(steps) == CHECKPOINTS for steps in histograms.values())
+    assert histograms.keys() == get_training("alone").curves("gradients").keys()
+    for buckets in (steps[STEPS] for steps in histograms.values()):
+        assert np.isfinite(buckets).all()
+        assert buckets[:, 2].sum() > 0
+    assert any(buckets[0, 0] < 0 < buckets[-1, 1] for buckets in (steps[STEPS] for steps in histograms.values()))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "strategy", [{"kind": "none"}, pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow)], ids=["none", "ps"]
+)
+def test_running_training_is_profiled_by_a_command(
+    prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]
+) -> None:
+    # The training cannot end before the profile.
+    running = Training(prepared, tmp_path, {**CONFIG, "steps": 1_000_000, "strategy": strategy})
+    folder = tmp_path / "run"
+    running.until(lambda: list(folder.glob("train/*tfevents*")))
+    ended = light_command("runs", "profile", "--folder", str(folder), "--steps", "20")
+    assert (ended.exit_code, ended.out) == (0, f"requested a profile of 20 steps in {folder}\n")
+    running.until(lambda: list(folder.glob("train/plugins/profile/*/*.xplane.pb")))
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
+        running.end()
+    assert not list(folder.glob("profile_request.json"))
 
 
 @pytest.mark.extended

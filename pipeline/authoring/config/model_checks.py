@@ -35,6 +35,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _forest(config)
     yield from _mesh(config)
     yield from _optimizer(config)
+    yield from _gradients(config)
     yield from _calibration(config)
     yield from _loss(config)
 
@@ -273,6 +274,14 @@ def _mesh(config: Config) -> Iterator[Problem]:
                 f"expected multiples of {strategy.model}, received {list(sizes)}; change one of them"
             )
             yield Problem(("model", name), message)
+
+
+def _gradients(config: Config) -> Iterator[Problem]:
+    """Yield histograms of gradients of a model that the training loop does not train."""
+    model, key = config.model, ("training", "tensorboard", "gradients")
+    if config.training.tensorboard.gradients and (model.run_fn or not model.has_network):
+        received = "a run_fn, which writes its own files" if model.run_fn else f"{model.kind}, which has no gradients"
+        yield Problem(key, f"expected a network, received {received}; remove it")
 
 
 def _calibration(config: Config) -> Iterator[Problem]:

@@ -291,6 +291,18 @@ def test_mesh_divides_layers(config: Path, model: str, message: str) -> None:
         assert load(str(config)).config.training.strategy.model == 4
 
 
+@pytest.mark.parametrize(
+    ("model", "received"),
+    [("{kind: gbt}", "gbt, which has no gradients"), ("{run_fn: theirs.run_fn}", "a run_fn, which writes its own")],
+)
+def test_gradients_are_those_of_a_network(config: Path, model: str, received: str) -> None:
+    config.write_text(f"{CONFIG}model: {model}\ntraining: {{tensorboard: {{gradients: true}}}}\n")
+    assert any(
+        f"training.tensorboard.gradients: expected a network, received {received}" in line
+        for line in list_errors(config)
+    )
+
+
 def test_mesh_cannot_be_combined_with_a_run_fn(config: Path) -> None:
     config.write_text(f"{CONFIG}model: {{run_fn: theirs.run_fn}}\ntraining: {{strategy: {{kind: mesh}}}}\n")
     assert any("a run_fn chooses its devices itself; remove mesh" in line for line in list_errors(config))
