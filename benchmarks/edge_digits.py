@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _VARIANTS: list[dict[str, Any]] = [
     {"quantize": "none"},
     {"quantize": "int8"},
+    *({"kind": "pruned", "channels": 0.5, "quantize": quantize} for quantize in ("none", "int8")),
     {"kind": "qat"},
     *({"kind": "pruned", "sparsity": sparsity, "quantize": "int8"} for sparsity in (0.8, "2:4")),
     {"kind": "clustered", "clusters": 16, "quantize": "int8"},

@@ -10,7 +10,7 @@ from components.features.base_op import Embedded
 from components.features.config import Hashed
 from components.features.host import EXPORTED_OPS
 from components.features.image_ops import Image
-from components.models.config import IMAGE_KINDS, RETRIEVAL_KINDS
+from components.models.config import IMAGE_KINDS, RETRIEVAL_KINDS, ModelConfig
 
 
 def check_edge(config: Any) -> Iterator[Problem]:
@@ -35,6 +35,10 @@ def check_edge(config: Any) -> Iterator[Problem]:
 def _check_variants(config: Any) -> Iterator[Problem]:
     has_images = any(isinstance(feature.op, Image) for feature in config.features.declared)
     for number, variant in enumerate(config.edge):
+        cut = variant.student or config.model
+        if variant.channels and (received := _describe_uncuttable(cut)):
+            message = f"{received} has no units that can be removed; remove channels, or change the model"
+            yield Problem(("edge", number, "channels"), message)
         if config.training.folds and variant.is_trained and not variant.student:
             message = f"{variant.kind} trains one network further, and training.folds makes several; remove one of both"
             yield Problem(("edge", number, "kind"), message)
@@ -48,6 +52,17 @@ def _check_variants(config: Any) -> Iterator[Problem]:
         if variant.student and variant.student.loss and variant.student.loss not in LOSSES[config.data.task]:
             message = f"a {config.data.task} has {', '.join(LOSSES[config.data.task])}, received {variant.student.loss}"
             yield Problem(("edge", number, "student", "loss"), message)
+
+
+def _describe_uncuttable(model: ModelConfig) -> str | None:
+    """Describe a network without dense layers or convolutions that can lose units; None for other networks."""
+    if model.build:
+        return None
+    if model.kind in ("linear", "tabm"):
+        return model.kind
+    # A layer normalization changes all numbers if one of them is left out. A cnn normalizes by group.
+    reads_features = model.kind in ("mlp", "wide_deep", "dcn_v2", "dlrm")
+    return f"{model.kind} with normalisation: layer" if reads_features and model.normalisation == "layer" else None
 
 
 def _check_operations(config: Any) -> Iterator[Problem]:

@@ -410,7 +410,8 @@ def _judge_variant(
     if variant.is_trained:
         trained = json.loads((folder / f"{variant.name}{_TRAINED}").read_text())
         layers, left_out = (tuple(trained.get(name, ())) for name in ("layers", "left_out"))
-        result = replace(result, layers=layers, left_out=left_out)
+        removed = {name: (before, after) for name, (before, after) in trained.get("removed", {}).items()}
+        result = replace(result, layers=layers, left_out=left_out, removed=removed, whole=trained.get("whole", {}))
     return replace(result, why=(preprocessing_error, *result.why)) if preprocessing_error else result
 
 

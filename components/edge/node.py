@@ -122,6 +122,10 @@ def _list_notes(metric: str, variant: VariantResult) -> Iterator[str]:
     for accelerator, operations in variant.unsupported.items():
         if operations:
             yield f"{variant.name}: the {accelerator} does not support {', '.join(operations)}"
+    if variant.removed:
+        counts = ", ".join(f"{layer} {before} → {after}" for layer, (before, after) in variant.removed.items())
+        whole = ", ".join(f"{layer} ({reason})" for layer, reason in variant.whole.items())
+        yield f"{variant.name}: units or filters: {counts}" + (f"; as they are: {whole}" if whole else "")
     if variant.left_out:
         yield f"{variant.name}: {len(variant.layers)} layers; as they are: {', '.join(variant.left_out)}"
 

@@ -14,7 +14,8 @@ request contains:
 For every variant, the process writes `NAME.model`, a SavedModel with the signature `transformed`. For a student, it
 also writes `NAME.seeds.npz` with the predictions of the rows of eval.npz, after training with the teacher (`taught`)
 and without it (`alone`); both are [seeds, rows, ...]. The last file is `NAME.trained.json`. It contains `error` if the
-variant could not be trained, and otherwise `layers` and `left_out` if the variant is pruned, clustered or quantized.
+variant could not be trained, and otherwise `layers` and `left_out` if weights are pruned, clustered or quantized, and
+`removed` and `whole` if channels are removed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from components.base.files import write_atomically
 from components.compat.tensorflow import clone_lambda_layers, leave_unconverted
 from components.edge import distillation, fine_tuning
+from components.edge.channel_pruning import remove_channels
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
 from components.trainer import warm_start
@@ -123,12 +125,16 @@ class _VariantTraining:
         name, variant = self._variant.name, self._variant
         network = self._distill(folder) if variant.student else self._restore()
         result: dict[str, Any] = {}
+        steps = variant.steps or math.ceil(_FINE_TUNING_FRACTION * self._plan.training.steps)
+        rate = variant.learning_rate or _FINE_TUNING_FRACTION * self._plan.training.learning_rate
+        fit = functools.partial(self._fit, steps=steps, rate=rate, seed=self._plan.training.seed, has_teacher=True)
+        if variant.channels:
+            smaller = remove_channels(network, variant.channels)
+            network, result = smaller.network, {"removed": smaller.removed, "whole": smaller.whole}
+            fit(network, [])
         if variant.sparsity or variant.clusters or variant.trains_rounding:
             result["layers"] = [layer.name for layer in fine_tuning.find_optimized_layers(network)]
             result["left_out"] = [layer.name for layer in fine_tuning.find_other_layers(network)]
-            steps = variant.steps or math.ceil(_FINE_TUNING_FRACTION * self._plan.training.steps)
-            rate = variant.learning_rate or _FINE_TUNING_FRACTION * self._plan.training.learning_rate
-            fit = functools.partial(self._fit, steps=steps, rate=rate, seed=self._plan.training.seed, has_teacher=True)
             network = fine_tuning.fine_tune(network, variant, steps, fit)
         module = tf.Module()
         module.weights = network.variables

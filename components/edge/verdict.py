@@ -89,6 +89,8 @@ class VariantResult:
       distinct: Maximum number of distinct weights in one of these layers.
       layers: Names of the layers that were pruned, clustered or trained with rounding.
       left_out: Names of the other layers with weights.
+      removed: Name of a layer that lost units or filters → their number before and after.
+      whole: Name of a dense or convolutional layer that did not → reason.
       student: Metrics of the student. None if the variant is not distilled.
       tensors: Name of an input or output of the file → its range.
       unsupported: Accelerator → operations of the file that it does not support.
@@ -107,6 +109,8 @@ class VariantResult:
     distinct: int | None = None
     layers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    removed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    whole: dict[str, str] = field(default_factory=dict)
     student: Student | None = None
     tensors: dict[str, TensorRange] = field(default_factory=dict)
     unsupported: dict[str, tuple[str, ...]] = field(default_factory=dict)

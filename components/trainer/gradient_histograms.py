@@ -55,7 +55,7 @@ class GradientProbe:
     def _batch(self) -> Batch:
         """A random batch, read from the files, because the steps may keep all examples in memory already."""
         pipeline = self._input_pipeline
-        changes = {"cache": "none", "shuffle_buffer": _SHUFFLED * pipeline.batch_size}
+        changes = {"cache": "none", "shuffle_buffer": _SHUFFLED * pipeline.batch_rows}
         config = pipeline.config.model_copy(update=changes)
         with tf.device("CPU:0"):
             batch: Batch = next(iter(dataclasses.replace(pipeline, config=config).dataset(InputShard())))

@@ -23,7 +23,9 @@ from components.compat.tensorflow import (
     call_py_function,
     clone_lambda_layers,
     dispatchable,
+    is_functional,
     leave_unconverted,
+    list_calls,
     local_copy,
     optimizer_slots,
     register_py_function,
@@ -194,3 +196,19 @@ def test_models_with_lambda_layers_can_be_copied() -> None:
     model = tf_keras.Model(features, tf_keras.layers.Lambda(lambda values: 2 * values)(features))
     copy = tf_keras.models.clone_model(model)
     np.testing.assert_array_equal(copy(np.ones((1, 2), np.float32)), [[2, 2]])
+
+
+def test_calls_of_a_network_are_listed_without_the_calls_of_other_networks() -> None:
+    rows = tf_keras.Input((3,), name="rows")
+    shared = tf_keras.layers.Dense(3, name="shared")
+    once = shared(rows)
+    network = tf_keras.Model(rows, tf_keras.layers.Add(name="sum")([shared(once), rows]))
+    shared(tf_keras.Input((3,)))
+    assert is_functional(network)
+    assert not is_functional(shared)
+    calls = list(list_calls(network))
+    assert [layer.name for layer, _, _ in calls] == ["rows", "shared", "shared", "sum"]
+    assert [len(inputs) for _, inputs, _ in calls] == [0, 1, 1, 2]
+    assert calls[1][1][0] is rows
+    assert calls[2][1][0] is calls[1][2][0] is once
+    assert calls[3][2][0] is network.outputs[0]

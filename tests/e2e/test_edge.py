@@ -74,9 +74,10 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
     variants = [
         {"kind": "pruned", "sparsity": 0.5, "clusters": 4, "quantize": "int8", "max_metric_drop": 0.1},
         {"kind": "distilled", "student": {"kind": "linear"}, "steps": 50, "max_metric_drop": 1, "min_gain": 0.5},
+        {"kind": "pruned", "channels": 0.5, "quantize": "int8", "max_metric_drop": 0.1, "max_mean_difference": 0.2},
     ]
     run = first_run(tmp_path, "people", "--config", str(people.project(tmp_path, edge=variants)))
-    pruned, distilled = run.first.result["results"]["EdgeExporter"]["variants"]
+    pruned, distilled, cut = run.first.result["results"]["EdgeExporter"]["variants"]
     assert (pruned["why"], pruned["sparsity"]) == ([], pytest.approx(0.5, abs=0.02))
     assert pruned["layers"] == ["hidden_0", "logits"]
     assert len(pruned["left_out"]) == 1
@@ -85,7 +86,13 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
     assert [
         reason for reason in distilled["why"] if reason.startswith("gain over the student alone: expected at least 0.5")
     ]
+    assert (cut["why"], cut["removed"], cut["whole"]) == ([], {"hidden_0": [8, 4]}, {"logits": "the output"})
+    file = Path(run.first.result["pushed"]) / "edge" / "pruned_channels_0.5_int8.tflite"
+    # The kernel of hidden_0 is stored as [units, inputs], in int8.
+    kernels = [tensor["shape"] for tensor in Interpreter(str(file)).get_tensor_details() if tensor["dtype"] is np.int8]
+    assert any(len(shape) == 2 and shape[0] == 4 for shape in kernels)
     shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
+    assert "pruned_channels_0.5_int8: units or filters: hidden_0 8 → 4; as they are: logits (the output)" in shown.out
     assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
 
 

@@ -20,6 +20,11 @@ STUDENT = {"kind": "mlp"}
         ({"kind": "qat", "max_difference": 0.1}, "qat"),
         ({"kind": "pruned", "sparsity": 0.8}, "pruned_0.8"),
         ({"kind": "pruned", "sparsity": "2:4", "quantize": "int8"}, "pruned_2of4_int8"),
+        ({"kind": "pruned", "channels": 0.5, "quantize": "int8"}, "pruned_channels_0.5_int8"),
+        (
+            {"kind": "distilled", "student": STUDENT, "channels": 0.25, "sparsity": 0.8, "qat": True},
+            "distilled_mlp_pruned_channels_0.25_pruned_0.8_qat",
+        ),
         ({"kind": "pruned", "sparsity": 0.5, "clusters": 16, "qat": True}, "pruned_0.5_clustered_16_qat"),
         ({"kind": "clustered", "clusters": 16, "quantize": "dynamic"}, "clustered_16_dynamic"),
         ({"kind": "distilled", "student": STUDENT}, "distilled_mlp"),
@@ -41,7 +46,10 @@ def test_name_of_a_variant_contains_its_options(options: dict[str, Any], name: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "pruned"}, "kind: pruned needs sparsity"),
+        ({"kind": "pruned"}, "kind: pruned needs sparsity or channels"),
+        ({"kind": "pruned", "channels": 1.0}, "Input should be less than 1"),
+        ({"kind": "qat", "channels": 0.5}, "channels has no effect in qat, only in pruned, distilled"),
+        ({"kind": "pruned", "channels": 0.5, "pruning": {"end": 0.5}}, "pruning: expected a sparsity, received none"),
         ({"kind": "pruned", "sparsity": 1.5}, "expected a number between 0 and 1"),
         (
             {"kind": "clustered", "clusters": 16, "sparsity": 0.5},

@@ -31,6 +31,16 @@ def write_config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path
             {},
             "expected a kind of a classification or a regression, received two_tower",
         ),
+        (
+            {"kind": "pruned", "channels": 0.5},
+            {"model": {"kind": "linear"}},
+            "linear has no units that can be removed; remove channels, or change the model",
+        ),
+        (
+            {"kind": "distilled", "student": {"kind": "mlp", "normalisation": "layer"}, "channels": 0.5},
+            {},
+            "mlp with normalisation: layer has no units that can be removed",
+        ),
         ({}, {"model": {"kind": "gbt"}}, "expected a network of model.kind or model.build, received gbt"),
     ],
 )
