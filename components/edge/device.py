@@ -12,29 +12,31 @@ import numpy.typing as npt
 from components.base.errors import MachineError
 from components.edge.config import DeviceConfig
 from components.edge.device_program import Columns
+from components.edge.gate import Rows, finite_or_none
 from components.edge.verdict import DeviceResult
 
 _LINES = 5
 
 
 def run_on_device(
-    config: DeviceConfig, file: Path, columns: Columns, expected: npt.NDArray[np.floating]
+    config: DeviceConfig, file: Path, columns: Columns, rows: Rows, expected: npt.NDArray[np.floating]
 ) -> DeviceResult:
-    """Run a file on a device; return its latencies, and how far its predictions are from those of this machine.
+    """Run a file on a device; return its metric and latencies, and how far its predictions are from this machine's.
 
     Args:
       config: The command, and its number of rows.
       file: The file of a variant.
       columns: Name → inputs of the rows, [rows, ...].
+      rows: The rows' labels.
       expected: Predictions of the file on this machine for the same rows, [rows, ...].
 
     Raises:
       MachineError: If the command fails, takes too long, or does not write what is expected.
     """
-    rows = min(config.rows, len(expected))
+    count = min(config.rows, len(expected))
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
-        np.savez(inputs, **{name: values[:rows] for name, values in columns.items()})
+        np.savez(inputs, **{name: values[:count] for name, values in columns.items()})
         paths = {"{model}": str(file), "{inputs}": str(inputs), "{outputs}": str(outputs)}
         # Other braces, as in a script of a shell, stay as they are.
         command = list(config.command)
@@ -59,10 +61,10 @@ def run_on_device(
                 f"{what}: expected an NPZ file with predictions and milliseconds in {{outputs}}, received {error}",
                 "write this file; components/edge/device_program.py is an example",
             ) from error
-    shape = expected[:rows].shape
-    if predictions.size != expected[:rows].size or milliseconds.shape != (rows,):
+    shape = expected[:count].shape
+    if predictions.size != expected[:count].size or milliseconds.shape != (count,):
         raise MachineError(
-            f"{what}: expected predictions of shape {list(shape)} and {rows} milliseconds, received shapes "
+            f"{what}: expected predictions of shape {list(shape)} and {count} milliseconds, received shapes "
             f"{list(predictions.shape)} and {list(milliseconds.shape)}",
             "write the prediction and the milliseconds of each row of {inputs}",
         )
@@ -71,6 +73,7 @@ def run_on_device(
             f"{what}: expected finite predictions as on this machine, received NaN or infinite values",
             "check the device's interpreter and its accelerator",
         )
-    difference = np.abs(predictions.reshape(shape) - expected[:rows]).max()
+    predictions = predictions.reshape(shape)
+    difference = np.abs(predictions - expected[:count]).max()
     p50, p99 = (float(np.percentile(milliseconds, share)) for share in (50, 99))
-    return DeviceResult(rows, p50, p99, float(difference))
+    return DeviceResult(count, p50, p99, float(difference), finite_or_none(rows.head(count).metric(predictions)))

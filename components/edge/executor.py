@@ -401,7 +401,8 @@ def _judge_variant(
     device = None
     if variant.device:
         with np.load(folder / "eval.npz") as columns:
-            device = run_on_device(variant.device, folder / f"{variant.name}.tflite", dict(columns), predictions)
+            file = folder / f"{variant.name}.tflite"
+            device = run_on_device(variant.device, file, dict(columns), rows, predictions)
     result = judge(variant, rows, content, predictions, latencies, _measure_student(variant, rows, folder), device)
     tensors = {name: TensorRange(**fields) for name, fields in converted["tensors"].items()}
     result = replace(result, tensors=tensors, unsupported=accelerators.find_unsupported(content))

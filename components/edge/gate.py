@@ -41,6 +41,11 @@ class Rows:
         """Name of the task's metric."""
         return {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[self.task]
 
+    def head(self, count: int) -> Rows:
+        """Return the first rows."""
+        parts = (self.labels[:count], self.weights[:count], self.predictions[:count])
+        return Rows(self.task, *parts)
+
     def metric(self, predictions: Array) -> float:
         """Compute the task's metric; greater is better. AUC and R² are NaN if all labels are equal.
 

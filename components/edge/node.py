@@ -118,7 +118,9 @@ def _list_notes(metric: str, variant: VariantResult) -> Iterator[str]:
         yield f"{variant.name}: {metric} of {len(student.taught)} seeds in float32: {taught}; trained alone: {alone}"
     if device := variant.device:
         latencies = f"p50 {device.p50_ms:.3g} ms, p99 {device.p99_ms:.3g} ms"
-        yield f"{variant.name} on the device: {device.rows} rows, {latencies}, max |Δ| {device.max_difference:.2g}"
+        quality = "" if device.metric is None else f"{metric} {device.metric:.4f}, "
+        figures = f"{quality}{latencies}, max |Δ| {device.max_difference:.2g}"
+        yield f"{variant.name} on the device: {device.rows} rows, {figures}"
     for accelerator, operations in variant.unsupported.items():
         if operations:
             yield f"{variant.name}: the {accelerator} does not support {', '.join(operations)}"

@@ -64,12 +64,14 @@ class DeviceResult:
       p50_ms: Median of the latency of a row, in milliseconds.
       p99_ms: 99th percentile of the latency.
       max_difference: Maximum difference of a prediction from this machine's.
+      metric: Metric of the device's predictions of these rows. None if it cannot be computed.
     """
 
     rows: int
     p50_ms: float
     p99_ms: float
     max_difference: float
+    metric: float | None = None
 
 
 @dataclass(frozen=True)

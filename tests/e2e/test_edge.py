@@ -18,9 +18,11 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
+from components.edge import device_program
 from components.results import version_manifest
 from tests.support.data import doc_pages, people
 from tests.support.data.file_metadata import read_metadata
+from tests.support.programs import programs
 from tests.support.runs.command import Ended, command, first_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
@@ -94,6 +96,25 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
     shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
     assert "pruned_channels_0.5_int8: units or filters: hidden_0 8 → 4; as they are: logits (the output)" in shown.out
     assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
+
+
+@pytest.mark.slow
+@pytest.mark.needs("qemu-aarch64")
+@pytest.mark.needs("python-arm64")
+def test_variants_run_on_an_emulated_arm64(tmp_path: Path) -> None:
+    program = [programs.find("python-arm64"), device_program.__file__, "{model}", "{inputs}", "{outputs}"]
+    device = {"command": program, "rows": 100, "max_difference": 0.02}
+    variants = [{"quantize": quantize, "device": device} for quantize in ("none", "int8")]
+    run = first_run(tmp_path, "people", "--config", str(people.project(tmp_path, edge=variants)))
+    for variant in run.first.result["results"]["EdgeExporter"]["variants"]:
+        assert variant["why"] == []
+        measured = variant["device"]
+        assert measured["rows"] == 100
+        assert 0 < measured["p50_ms"] <= measured["p99_ms"]
+        # The rows are the first of those on which the variant's own AUC is measured.
+        assert measured["metric"] == pytest.approx(variant["metric"], abs=0.1)
+    shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
+    assert "tflite_int8 on the device: 100 rows, auc 0." in shown.out
 
 
 def test_show_and_the_report_have_the_verdict(run: Any) -> None:

@@ -15,6 +15,7 @@ from components.edge.config import DeviceConfig, VariantConfig
 from components.edge.device import run_on_device
 from components.edge.device_program import File
 from components.edge.gate import Rows, judge
+from tests.support.data.tolerances import float64_sum
 
 X = np.linspace(-1, 1, 40, dtype=np.float32)
 PROGRAM = device_program.__file__
@@ -36,10 +37,14 @@ def test_file_is_run_by_the_command(file: Path) -> None:
     config = DeviceConfig(command=(sys.executable, PROGRAM, "{model}", "{inputs}", "{outputs}"), rows=30)
     expected = File(file.read_bytes(), 1).predict_rows({"x": X})
     np.testing.assert_allclose(expected, 1 / (1 + np.exp(-3 * X)), atol=1e-5)
-    result = run_on_device(config, file, {"x": X}, expected)
+    labels = (X > 0).astype(float)
+    labels[15] = 1
+    rows = Rows("binary", labels, np.ones(40), expected)
+    result = run_on_device(config, file, {"x": X}, rows, expected)
     assert (result.rows, result.max_difference) == (30, 0)
     assert 0 < result.p50_ms <= result.p99_ms
-    rows = Rows("binary", (X > 0).astype(float), np.ones(40), expected)
+    # Of 30 rows, 10 and row 15 have label 1. Row 15 is predicted below four of the 19 others.
+    assert result.metric == float64_sum(4).approx(1 - 4 / (11 * 19))
     for limit, reasons in ((1e6, 0), (result.p99_ms / 2, 1)):
         variant = VariantConfig(device=config, max_p99_ms=limit)
         assert len(judge(variant, rows, b"", expected, [], device=result).why) == reasons
@@ -48,8 +53,8 @@ def test_file_is_run_by_the_command(file: Path) -> None:
 def test_other_predictions_of_the_device_are_a_reason(file: Path) -> None:
     config = DeviceConfig(command=(sys.executable, PROGRAM, "{model}", "{inputs}", "{outputs}"))
     expected = File(file.read_bytes(), 1).predict_rows({"x": X})
-    result = run_on_device(config, file, {"x": X}, expected + 0.25)
     rows = Rows("binary", (X > 0).astype(float), np.ones(40), expected)
+    result = run_on_device(config, file, {"x": X}, rows, expected + 0.25)
     [reason] = judge(VariantConfig(device=config), rows, b"", expected, [], device=result).why
     assert reason == "difference on the device: expected at most 0.01, received 0.25"
 
@@ -79,6 +84,6 @@ def test_other_predictions_of_the_device_are_a_reason(file: Path) -> None:
 def test_command_that_fails_is_an_error_without_a_verdict(code: str, message: str, file: Path) -> None:
     config = DeviceConfig(command=(sys.executable, "-c", code, "{outputs}"), max_minutes=0.01 if "sleep" in code else 1)
     with pytest.raises(MachineError, match=message) as raised:
-        run_on_device(config, file, {"x": X}, X)
+        run_on_device(config, file, {"x": X}, Rows("regression", X, np.ones(40), X), X)
     if "no device" in code:
         assert raised.value.details == ("no device",) or list(raised.value.details) == ["no device"]
