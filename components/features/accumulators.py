@@ -312,9 +312,28 @@ class VocabularyAccumulator:
         lines, counts = state[0].columns
         if self.counts:
             lines = _join(counts.cast(pa.large_string()).cast(pa.large_binary()), lines, b" ")
-        lines = _join(lines, pa.scalar(b"", pa.large_binary()), b"\n")
-        _, offsets, content = lines.buffers()
-        return bytes(content[: int(np.frombuffer(offsets, np.int64)[len(lines)])])
+        return _write_lines(lines)
+
+
+@dataclass(frozen=True)
+class InverseFrequenciesAccumulator(VocabularyAccumulator):
+    """Counts the rows that contain a word, and all rows with words as the empty text; see `InverseFrequencies`."""
+
+    def prune(self, state: VocabularyState) -> VocabularyState:
+        """Keep the words of most rows, and in a second batch the number of rows."""
+        if not state:
+            return state
+        entries = _sum_counts(state)
+        return [*super().prune([entries]), entries.filter(pc.equal(pc.binary_length(entries.column(0)), 0))]
+
+    def result(self, state: VocabularyState) -> bytes:
+        """Return the content of the file. The state must be pruned."""
+        if not state or not state[0].num_rows:
+            return NO_WORD + b"\t0\n"
+        words, counts = state[0].columns
+        rows = pc.sum(state[1].column(1)).as_py()
+        frequencies = pa.array(1 + np.log((1 + rows) / (1 + counts.to_numpy())))
+        return _write_lines(_join(words, frequencies.cast(pa.large_string()).cast(pa.large_binary()), b"\t"))
 
 
 CollisionsState: TypeAlias = tuple[int, list[pa.RecordBatch]]
@@ -451,6 +470,13 @@ _COLUMNS = ["text", "count"]
 def _join(first: pa.Array, second: pa.Array | pa.Scalar, separator: bytes) -> pa.Array:
     """Join two columns row by row."""
     return pc.binary_join_element_wise(first, second, pa.scalar(separator, pa.large_binary()))
+
+
+def _write_lines(lines: pa.Array) -> bytes:
+    """Return the content of a file with these lines, large_binary."""
+    lines = _join(lines, pa.scalar(b"", pa.large_binary()), b"\n")
+    _, offsets, content = lines.buffers()
+    return bytes(content[: int(np.frombuffer(offsets, np.int64)[len(lines)])])
 
 
 def _sum_counts(batches: VocabularyState) -> pa.RecordBatch:

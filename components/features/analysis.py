@@ -27,6 +27,7 @@ from components.features.accumulators import (
     NO_WORD,
     CollisionsAccumulator,
     EdgesAccumulator,
+    InverseFrequenciesAccumulator,
     MomentsAccumulator,
     QuantilesAccumulator,
     ScaleAccumulator,
@@ -137,6 +138,20 @@ class Vocabulary:
     def accumulator(self) -> VocabularyAccumulator:
         """Create the accumulator of this statistic."""
         return VocabularyAccumulator(self.size, self.min_frequency, self.counts)
+
+
+@dataclass(frozen=True)
+class InverseFrequencies(Vocabulary):
+    """Requires a file of words with their inverse document frequencies. In the graph it is a string scalar, the path.
+
+    A line is `word<tab>1 + ln((1 + n) / (1 + m))`, where n is the number of rows with words, and m the number of rows
+    that contain the word. The words of most rows come first, and the vocabulary contains at most `size` of them. See
+    `text_values.distinct_words` for `texts`.
+    """
+
+    def accumulator(self) -> InverseFrequenciesAccumulator:
+        """Create the accumulator of this statistic."""
+        return InverseFrequenciesAccumulator(self.size, self.min_frequency, self.counts)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Ids:
       shares: Name of the feature whose embeddings this feature shares, if any.
       is_history: Whether the values are the events of a history, the latest event last, followed by padding.
       along: Name of the feature of the history whose events the values belong to, if any.
+      is_weighted: Whether the values are IDs with weights, see `weighted_ids`. The embeddings are then added with these
+        weights.
     """
 
     cardinality: int
@@ -53,6 +55,7 @@ class Ids:
     shares: str | None = None
     is_history: bool = False
     along: str | None = None
+    is_weighted: bool = False
 
 
 VocabularySize = Callable[[str], int]

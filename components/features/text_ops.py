@@ -64,6 +64,12 @@ class Text(Embedded):
 
     A word is a sequence of letters and digits of any script. All other characters, and bytes that are not UTF-8,
     separate words. If a text is missing or does not contain words, the mean is 0.
+
+    With `weighting: tf_idf`, the embeddings are added with weights instead: the weight of a word is its number of
+    occurrences in the text, times `1 + ln((1 + n) / (1 + m))`, where n is the number of training rows with words, and m
+    the number of them that contain the word. The weights of a text are divided by the square root of the sum of their
+    squares (Salton and Buckley 1988, Term-weighting Approaches in Automatic Text Retrieval). Words that the vocabulary
+    lacks are ignored. This equals the default of scikit-learn's TfidfVectorizer.
     """
 
     takes = frozenset[Dtype]({"bytes"})
@@ -78,18 +84,26 @@ class Text(Embedded):
     """Maximum size of a vocabulary of the most frequent words and n-grams of the training split, instead of hashing.
     All other words share one ID."""
     max_values: int = Field(default=64, ge=2, le=100_000)
-    """Maximum number of words and n-grams of an example, where words come first. Further values are dropped."""
+    """Maximum number of words and n-grams of an example, where words come first. Further values are dropped. With
+    `weighting`, a word counts once, however often it occurs, and only if the vocabulary contains it."""
+    weighting: Literal["tf_idf"] | None = None
+    """tf_idf: frequent words of a text that few training rows contain have the greatest weights; needs `vocabulary`,
+    which then contains the words in most rows. By default, all words have the same weight."""
 
     @model_validator(mode="after")
     def _check_options(self) -> Text:
         # A recorded plan contains every field, so a field with its default value was not set by the user.
         if self.vocabulary is not None and self.buckets != type(self).model_fields["buckets"].default:
             raise ValueError("expected buckets or vocabulary, received both")
+        if self.weighting is not None and self.vocabulary is None:
+            raise ValueError("expected vocabulary with weighting: tf_idf, received none; set vocabulary, such as 10000")
         return self
 
     @property
     def rows(self) -> int:
-        """Number of buckets, or one for unknown words, plus one for padding."""
+        """Number of buckets, or one for unknown words unless they are ignored, plus one for padding."""
+        if self.weighting is not None:
+            return 1
         return 2 if self.vocabulary is not None else self.buckets + 1
 
     @property

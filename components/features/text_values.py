@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from components.features import weighted_ids
 from components.features.column import Column, graph_function
 
 
@@ -22,6 +23,33 @@ def words(column: Column, *, lower: bool, ngrams: int) -> tf.RaggedTensor:
     A word is a sequence of letters, combining marks and digits of any script. Bytes that are not UTF-8 separate words.
     """
     return _words(column.all_texts(), lower, ngrams)
+
+
+def distinct_words(texts: tf.RaggedTensor) -> tf.Tensor:
+    """Return the distinct words of all examples that contain words, then an empty text per such example.
+
+    Args:
+      texts: Words of the examples, see `words`; shape [batch, n].
+
+    Returns:
+      A word that m examples contain occurs m times. String, shape [distinct words of the examples + examples].
+    """
+    return _distinct_words(texts)
+
+
+def tf_idf(ids: tf.RaggedTensor, frequencies: tf.RaggedTensor, count: int) -> tf.Tensor:
+    """Weight the first `count` distinct IDs of examples by TF-IDF, and pad them with 0.
+
+    Args:
+      ids: IDs of the words, int64 of shape [batch, n]. The ID 0 is ignored.
+      frequencies: Inverse document frequencies of the words; float64, same shape.
+      count: Number of values of an example in the result.
+
+    Returns:
+      Packed IDs and weights, see `weighted_ids`; int64 of shape [batch, count]. The sum of the squares of an example's
+      weights is 1, or 0 if all IDs are 0.
+    """
+    return tf.ensure_shape(_tf_idf(ids, frequencies, count), [None, count])
 
 
 def pad(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
@@ -94,6 +122,40 @@ def _words(texts: tf.RaggedTensor, lower: bool, ngrams: int) -> tf.RaggedTensor:
     if ngrams > 1:
         tokens = tf.strings.ngrams(tokens, tuple(range(1, ngrams + 1)), separator=" ")
     return _group_by_example(texts, tokens)
+
+
+@graph_function
+def _distinct_words(texts: tf.RaggedTensor) -> tf.Tensor:
+    words, numbers = tf.unique(texts.flat_values, tf.int64)
+    size = tf.size(words, tf.int64)
+    pairs = tf.unique(texts.value_rowids() * size + numbers).y
+    rows = tf.math.count_nonzero(texts.row_lengths())
+    return tf.concat([tf.gather(words, pairs % tf.maximum(size, 1)), tf.fill([rows], "")], axis=0)
+
+
+_MOST_IDS = 1 << 31
+
+
+@graph_function
+def _tf_idf(ids: tf.RaggedTensor, frequencies: tf.RaggedTensor, count: int) -> tf.Tensor:
+    is_known = ids.flat_values > 0
+    pairs = tf.boolean_mask(ids.value_rowids() * _MOST_IDS + ids.flat_values, is_known)
+    # The distinct pairs are in the order of their first occurrences, so the examples stay in order.
+    distinct, numbers = tf.unique(pairs)
+    weights = tf.math.unsorted_segment_sum(
+        tf.boolean_mask(frequencies.flat_values, is_known), numbers, tf.size(distinct)
+    )
+    first = tf.RaggedTensor.from_value_rowids(
+        tf.stack([distinct % _MOST_IDS, tf.bitcast(weights, tf.int64)], axis=1),
+        distinct // _MOST_IDS,
+        nrows=ids.nrows(),
+        validate=False,
+    )[:, :count]
+    kept_ids, kept = first.flat_values[:, 0], tf.bitcast(first.flat_values[:, 1], tf.float64)
+    rows = first.value_rowids()
+    norms = tf.sqrt(tf.math.unsorted_segment_sum(kept * kept, rows, ids.nrows()))
+    packed = weighted_ids.pack(kept_ids, kept / tf.gather(norms, rows))
+    return first.with_flat_values(packed).to_tensor(default_value=0, shape=[None, count])
 
 
 def _group_by_example(texts: tf.RaggedTensor, parts: tf.RaggedTensor) -> tf.RaggedTensor:

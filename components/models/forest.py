@@ -14,6 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import tf_keras
 
+from components.features import weighted_ids
 from components.features.feature_spec import Ids
 from components.features.plan import FeaturePlan
 from components.models import layers as parts
@@ -37,20 +38,20 @@ class TreeInput(NamedTuple):
       feature: Name of the feature.
       kind: `number` reads numbers, or an ordered ID, unchanged. `sum` adds the bins of a number, which keeps its order.
         `category` is the position of the ID in `ids`, from 1, or 0 if it is not there. `words` has one column per
-        element of `ids`, which is 1 if the feature contains the ID.
+        element of `ids`, which is 1 if the feature contains the ID. `weighted_words` has the weight of the ID instead.
       width: Number of columns; 0 if it follows from `ids`.
       ids: Known IDs, sorted.
     """
 
     feature: str
-    kind: Literal["number", "sum", "category", "words"]
+    kind: Literal["number", "sum", "category", "words", "weighted_words"]
     width: int = 1
     ids: tuple[int, ...] = ()
 
     @property
     def columns(self) -> int:
         """Number of columns of the matrix."""
-        return len(self.ids) if self.kind == "words" else self.width
+        return len(self.ids) if self.kind in ("words", "weighted_words") else self.width
 
 
 class Trees(NamedTuple):
@@ -99,7 +100,8 @@ def tree_inputs(plan: FeaturePlan, inputs: Inputs) -> tuple[TreeInput, ...]:
         spec = inputs.features[feature.name]
         if isinstance(spec, Ids):
             kind: Any = "words" if spec.values > 1 else "number" if spec.ordered else "category"
-            chosen.append(TreeInput(feature.name, kind, width=0 if kind == "words" else 1))
+            kind = "weighted_words" if spec.is_weighted else kind
+            chosen.append(TreeInput(feature.name, kind, width=1 if spec.values == 1 else 0))
         elif not spec.ordered:
             chosen.append(TreeInput(feature.name, "number", spec.width))
         elif feature.columns[0] not in ordered:
@@ -135,10 +137,21 @@ def _compute_columns(tree_input: TreeInput, values: tf.Tensor) -> tf.Tensor:
     known = tf.constant(tree_input.ids, tf.int64)
     if tree_input.kind == "words":
         return tf.cast(tf.reduce_any(values[:, :, tf.newaxis] == known, axis=1), tf.float32)
-    values = tf.reshape(values, [-1])
-    position = tf.searchsorted(known, values)
-    is_known = tf.gather(tf.concat([known, [-1]], axis=0), position) == values
-    return tf.cast(tf.where(is_known, position + 1, 0), tf.float32)[:, tf.newaxis]
+    if tree_input.kind == "weighted_words":
+        ids, weights = weighted_ids.unpack(values)
+        columns, rows = len(tree_input.ids) + 1, tf.range(tf.shape(ids)[0])[:, tf.newaxis]
+        # The first column of a row collects the weights of the other IDs.
+        column = tf.reshape(_find_positions(known, tf.reshape(ids, [-1])), tf.shape(ids)) + rows * columns
+        sums = tf.math.unsorted_segment_sum(weights, column, tf.shape(ids)[0] * columns)
+        return tf.reshape(sums, [-1, columns])[:, 1:]
+    return tf.cast(_find_positions(known, tf.reshape(values, [-1])), tf.float32)[:, tf.newaxis]
+
+
+def _find_positions(known: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Return the positions of IDs among the known IDs, from 1, and 0 for other IDs; int32, shape [n]."""
+    position = tf.searchsorted(known, ids)
+    is_known = tf.gather(tf.concat([known, [-1]], axis=0), position) == ids
+    return tf.where(is_known, position + 1, 0)
 
 
 class MatrixLayer(tf_keras.layers.Layer):  # type: ignore[misc]

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.compat.tensorflow import local_copy
+from components.features import weighted_ids
 from components.features.feature_spec import Ids
 from components.models import sharding
 from components.models.config import ModelConfig
@@ -58,9 +59,9 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
 
     Input: a list of int64 tensors of shape [batch] or [batch, values], in the order of `ranges`.
     Output: a tensor of the layer's compute dtype and shape [batch, columns, width]. The embedding of several values is
-    their mean, ignoring the ID 0. With `events`, the output is a list: the embeddings of the other columns as above, if
-    there are other columns, then one tensor of shape [batch, values, width] per column of `events`. `call` can also
-    look up a subset of the columns.
+    their mean, ignoring the ID 0, or the sum of their products with the weights. With `events`, the output is a list:
+    the embeddings of the other columns as above, if there are other columns, then one tensor of shape
+    [batch, values, width] per column of `events`. `call` can also look up a subset of the columns.
 
     Args:
       cardinalities: Numbers of IDs of the ranges.
@@ -69,6 +70,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
       features: Names of the ranges, with which a warm start matches the rows of earlier models.
       ranges: Index of the range of every input. By default every input has a separate range.
       events: Indices of the inputs whose values are not averaged.
+      weighted: Indices of the inputs that are IDs with weights, see `weighted_ids`.
       quotients: Numbers of quotients of the ranges; 0 for a range with one row per ID. By default 0 for all.
       sums: Per range, whether a vector is the sum of two rows; otherwise it is their product.
       options: Options of tf_keras.layers.Layer.
@@ -82,6 +84,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         features: Sequence[str] = (),
         ranges: Sequence[int] | None = None,
         events: Sequence[int] = (),
+        weighted: Sequence[int] = (),
         quotients: Sequence[int] = (),
         sums: Sequence[bool] = (),
         **options: Any,
@@ -93,7 +96,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         )
         self.features = tuple(features)
         self.ranges = tuple(range(len(cardinalities)) if ranges is None else ranges)
-        self.events = tuple(events)
+        self.events, self.weighted = tuple(events), tuple(weighted)
         self.cardinalities, self.width, self.initializer = tuple(cardinalities), width, initializer
 
     def build(self, _input_shape: Any) -> None:
@@ -135,6 +138,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             "features": self.features,
             "ranges": self.ranges,
             "events": self.events,
+            "weighted": self.weighted,
             "quotients": [division.quotients for division in self.divided],
             "sums": [division.is_sum for division in self.divided],
         }
@@ -150,6 +154,10 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         if all(column.shape.rank == 1 for column in ids) and self.quotients is None:
             return self._look_up(self.rows, tf.stack(ids, axis=1) + starts)
         matrices = [column[:, tf.newaxis] if column.shape.rank == 1 else column for column in ids]
+        weights: list[tf.Tensor | None] = [None] * len(matrices)
+        for index, number in enumerate(columns):
+            if number in self.weighted:
+                matrices[index], weights[index] = weighted_ids.unpack(matrices[index])
         divisions = [self.divided[index] for index in ranges]
         remainders = [
             matrix % division.rows if division.parts else matrix
@@ -162,8 +170,8 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         parts = tf.split(all_rows, [column.shape[1] for column in matrices], axis=1)
         parts = self._combine_quotients(parts, matrices, ranges)
         means = [
-            _mean(rows, column)
-            for number, rows, column in zip(columns, parts, matrices, strict=True)
+            _mean(rows, column) if column_weights is None else _sum(rows, column_weights)
+            for number, rows, column, column_weights in zip(columns, parts, matrices, weights, strict=True)
             if number not in self.events
         ]
         column_means = [tf.stack(means, axis=1)] if means else []
@@ -206,6 +214,11 @@ def _mean(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         return rows[:, 0]
     counted = tf.cast(tf.not_equal(ids, 0), rows.dtype)[:, :, tf.newaxis]
     return tf.math.divide_no_nan(tf.reduce_sum(rows * counted, axis=1), tf.reduce_sum(counted, axis=1))
+
+
+def _sum(rows: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Add rows, [batch, n, width] → [batch, width], multiplied by their weights, [batch, n]."""
+    return tf.squeeze(tf.matmul(tf.cast(weights, rows.dtype)[:, tf.newaxis], rows), axis=1)
 
 
 def input_layers(inputs: Inputs) -> Tensors:
@@ -295,6 +308,7 @@ def table(
         initializer,
         tuple(ranges),
         [numbers[owner] for owner in owners.values()],
+        weighted=[number for number, spec in enumerate(ids.values()) if spec.is_weighted],
         quotients=[spec.quotients or 0 for spec in ranges.values()],
         sums=[spec.composition == "sum" for spec in ranges.values()],
         name=name,

@@ -23,6 +23,7 @@ import tensorflow as tf
 import ydf
 
 from components.base.errors import InputError
+from components.features import weighted_ids
 from components.models.config import ModelConfig
 from components.models.forest import Floats, Forest, TreeInput, Trees, matrix
 from components.trainer import input_pipeline
@@ -335,7 +336,9 @@ class ForestLearner:
             ids, counts = np.unique(values, return_counts=True)
             often = np.argsort(-counts, kind="stable")[:_CATEGORIES]
             return tree_input._replace(ids=tuple(np.sort(ids[often[counts[often] >= _LEAST_ROWS]]).tolist()))
-        if tree_input.kind == "words":
+        if tree_input.kind == "weighted_words":
+            values = weighted_ids.unpack_ids(values)
+        if tree_input.kind in ("words", "weighted_words"):
             return tree_input._replace(ids=tuple(np.sort(self._choose_words(values, rows.label)).tolist()))
         return tree_input
 

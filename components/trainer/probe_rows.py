@@ -145,7 +145,7 @@ def _choose_values(
         entry
         for feature in features
         if _has_vocabulary(feature.op)
-        for entry in _read_entries(transform.vocabulary_file_by_name(feature.vocabulary))
+        for entry in _read_entries(transform.vocabulary_file_by_name(feature.vocabulary), feature.op)
     ]
     if dtype == tf.string:
         lists = [
@@ -166,8 +166,11 @@ def _has_vocabulary(op: Op) -> bool:
     return isinstance(op, (Vocab, MultiHot, Split)) or (isinstance(op, Text) and op.vocabulary is not None)
 
 
-def _read_entries(vocabulary: str) -> list[bytes]:
+def _read_entries(vocabulary: str, op: Op) -> list[bytes]:
     with tf.io.gfile.GFile(vocabulary, "rb") as file:
         entries = [line.rstrip(b"\n") for line in itertools.islice(file, _ENTRIES)]
+    if isinstance(op, Text) and op.weighting is not None:
+        # See `analysis.InverseFrequencies`.
+        entries = [entry.partition(b"\t")[0] for entry in entries]
     # The vocabulary of an empty column contains only this entry, which is not an integer.
     return [entry for entry in entries if entry != NO_WORD]

@@ -148,7 +148,7 @@ def initialize(
 def read_vocabularies(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, IdVocabulary]:
     """Return feature → the meaning of its IDs."""
     return {
-        name: IdVocabulary(op, count, _read_entries(file))
+        name: IdVocabulary(op, count, _read_entries(file, op))
         for name, (op, count, file) in _describe_ids(plan, transform).items()
     }
 
@@ -211,7 +211,7 @@ class _EarlierModel:
         if feature not in self._vocabularies:
             ids = self._ids[feature]
             file = None if ids["file"] is None else f"{self._base}/assets/{ids['file']}"
-            self._vocabularies[feature] = IdVocabulary(ids["op"], ids["count"], _read_entries(file))
+            self._vocabularies[feature] = IdVocabulary(ids["op"], ids["count"], _read_entries(file, ids["op"]))
         return self._vocabularies[feature]
 
 
@@ -332,6 +332,9 @@ def _initialize_new_rows(
             rows[added] = rows[common].mean(axis=0)
         return
     oov_buckets = earlier.count - len(earlier.values) - 1
+    if not oov_buckets:
+        # Words with weights do not have an ID while they are not in the vocabulary.
+        return
     buckets = tf.strings.to_hash_bucket_fast([new.values[entry - 1] for entry in added], oov_buckets).numpy()
     rows[added] = value[len(earlier.values) + 1 + buckets]
 
@@ -372,13 +375,14 @@ def _is_same(new: IdVocabulary, earlier: IdVocabulary | None) -> bool:
     if earlier is None or new.count != earlier.count:
         return False
     if new.values is not None or earlier.values is not None:
-        same = new.op["op"] == earlier.op["op"] and new.op.get("buckets") == earlier.op.get("buckets")
-        return same and new.values == earlier.values
+        same = new.op["op"] == earlier.op["op"] and new.values == earlier.values
+        return same and all(new.op.get(name) == earlier.op.get(name) for name in ("buckets", "weighting"))
     return _select_id_options(new) == _select_id_options(earlier)
 
 
 def _select_id_options(vocabulary: IdVocabulary) -> dict[str, Any]:
-    return {name: value for name, value in vocabulary.op.items() if name not in _OF_TABLES}
+    # A model of an earlier release lacks the options that were added later, which are None by default.
+    return {name: value for name, value in vocabulary.op.items() if name not in _OF_TABLES and value is not None}
 
 
 def _describe_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
@@ -446,10 +450,12 @@ def _list_weights(network: tf_keras.Model) -> list[_Weight]:
     ]
 
 
-def _read_entries(file: str | None) -> list[bytes] | None:
-    """Return the entries of a vocabulary file, in the order of their IDs; None if the file does not exist."""
+def _read_entries(file: str | None, op: Mapping[str, Any]) -> list[bytes] | None:
+    """Return the entries of an operation's vocabulary file, in the order of their IDs; None if it does not exist."""
     if file is None or not tf.io.gfile.exists(file):
         return None
     with tf.io.gfile.GFile(file, "rb") as lines:
         entries: list[bytes] = lines.read().split(b"\n")
-    return entries if entries[-1] else entries[:-1]
+    entries = entries if entries[-1] else entries[:-1]
+    # See `analysis.InverseFrequencies`.
+    return [entry.partition(b"\t")[0] for entry in entries] if op.get("weighting") else entries

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.base.errors import InputError
+from components.features import weighted_ids
 from components.features.feature_spec import Dense, Ids
 from components.models import labels, layers, tabular
 from components.models.build import build
@@ -260,6 +261,34 @@ def test_embedding_is_the_mean_over_present_ids() -> None:
     np.testing.assert_array_equal(looked_up[1, 0], [0, 0])
     near.assert_close(looked_up[2, 0], (2 * rows[1] + rows[3]) / 3)
     np.testing.assert_array_equal(looked_up[:, 1], rows[5:], "a single id has a row for none, too")
+
+
+@pytest.mark.parametrize("quotients", [None, 2])
+def test_embedding_of_weighted_ids_is_the_sum_of_their_products(quotients: int | None) -> None:
+    ids = np.array([[4, 2, 0], [0, 0, 0], [3, 1, 2]])
+    weights = np.array([[0.6, 0.8, 0], [0, 0, 0], [0.25, 0.5, 1]], np.float32)
+    words = weighted_ids.pack(tf.constant(ids, tf.int64), tf.constant(weights))
+    plain, weighted = Ids(5, values=3), Ids(5, values=3, is_weighted=True, quotients=quotients, composition="sum")
+    table = layers.table("t", {"plain": plain, "words": weighted}, 2, "uniform")
+    looked_up = table([tf.constant(ids, tf.int64), words]).numpy()
+    # With two quotients, a vector is the sum of one of three rows and one of two, which are 0 at first.
+    vectors = table.rows.numpy()[5:][np.arange(5) % 3 if quotients else np.arange(5)]
+    float32_sum(3, largest=0.05).assert_close(looked_up[:, 1], np.einsum("bn,bnw->bw", weights, vectors[ids]))
+    float32_sum(3, largest=0.05).assert_close(looked_up[0, 0], table.rows.numpy()[[4, 2]].mean(axis=0))
+    copy = layers.Table.from_config(table.get_config())
+    copy([tf.constant(ids, tf.int64), words])
+    copy.set_weights(table.get_weights())
+    np.testing.assert_array_equal(copy([tf.constant(ids, tf.int64), words]).numpy(), looked_up)
+
+
+def test_linear_model_adds_the_weights_of_words() -> None:
+    model = build(small("linear"), Inputs({"words": Ids(5, values=2, is_weighted=True)}), 1)
+    [rows] = model.variables
+    rows.assign([[0.0], [1.0], [10.0], [100.0], [1000.0]])
+    packed = weighted_ids.pack(
+        tf.constant([[3, 1], [2, 0], [0, 0]], tf.int64), tf.constant([[0.5, 0.25], [1, 0], [0, 0]])
+    )
+    float32_sum(2, largest=50).assert_close(model({"words": packed}).numpy(), [[50.25], [10], [0]])
 
 
 COMPOSED = Inputs(

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.base.errors import InputError
-from components.features import feature_names, graph_files, ops
+from components.features import feature_names, graph_files, ops, weighted_ids
 from components.features.base_op import Op
 from components.features.column import column
 from components.features.compact import CompactFeatures
@@ -48,7 +49,7 @@ from tests.support.data.all_operations import (
     values,
 )
 from tests.support.data.example_files import stored
-from tests.support.data.tolerances import float64_sum
+from tests.support.data.tolerances import float32_sum, float64_sum
 from tests.support.runs.transform_runs import transform
 
 
@@ -186,6 +187,9 @@ def test_feature_matches_its_output_spec(transform_result: Any, feature: Feature
     assert np.isfinite(outputs).all()
     if isinstance(spec, Ids):
         assert outputs.dtype == np.int64
+        if spec.is_weighted:
+            outputs, weights = (tensor.numpy() for tensor in weighted_ids.unpack(tf.constant(outputs)))
+            float32_sum(8).assert_close((weights**2).sum(axis=1), present)
         assert outputs.shape == ((101,) if spec.values == 1 else (101, spec.values))
         assert outputs.min() >= 0
         assert outputs.max() < spec.cardinality
@@ -329,6 +333,26 @@ def test_words_and_ngrams_have_ids(transform_result: Any) -> None:
     # `shoes red` is known from `Red Shoes, red!`.
     assert [names_of[id_ - 1] for id_ in outputs[:3]] == ["shoes", "red", "shoes red"]
     assert not outputs[3:].any()
+
+
+def test_words_have_the_weights_of_scikit_learn(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
+    lines = [line.decode().split("\t") for line in transform.vocabulary_by_name("review_text")]
+    training = [words_and_pairs(row["review"]) for row in raw_rows]
+    training = [row for row in training if row]
+    vectorizer = TfidfVectorizer(analyzer=lambda row: row, vocabulary=[word for word, _ in lines]).fit(training)
+    notes = [b"red red shoes", b"Shoes and a hat; 42", "été".encode(), b"unknown"]
+    packed = serve(transform, [{**NOTHING, "review": note} for note in notes])["review_text"]
+    ids, weights = weighted_ids.unpack(tf.constant(packed))
+    computed = np.zeros((len(notes), len(lines) + 1), np.float32)
+    np.put_along_axis(computed, ids.numpy(), weights.numpy(), axis=1)
+    expected = vectorizer.transform([words_and_pairs(note) for note in notes]).toarray()
+    float32_sum(8).assert_close(computed[:, 1:], expected)
+
+
+def words_and_pairs(text: bytes | None) -> list[str]:
+    separate = re.findall(r"[^\W_]+", (text or b"").decode(errors="replace").lower())
+    return [*separate, *map(" ".join, itertools.pairwise(separate))]
 
 
 def test_parts_of_dates_equal_pythons(transform_result: Any) -> None:

@@ -72,12 +72,19 @@ def _expand(pairs: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
     return np.array([[*[1.0] * int(at), position, *[0.0] * (bins - int(at) - 1)] for at, position in pairs], np.float32)
 
 
+def _unpack(packed: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the IDs of words, then their weights, which transformed rows store in units of 2**-30 above 31 bits."""
+    return np.concatenate([packed % 2**31, packed // 2**31 / 2**30], axis=1)
+
+
 def assert_features(table: Table, transformed: Transformed) -> None:
     """Check that the features equal the features of the reference, without additional ones."""
     expected, features = table.expected(table.columns, table.training), values_of(transformed)
     assert sorted(set(features) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
     for name in sorted(expected):
         values = _expand(features[name], expected[name].shape[-1]) if "piecewise_linear" in name else features[name]
+        if expected[name].dtype.kind == "f" and values.dtype.kind == "i":
+            values = _unpack(values)
         if values.dtype.kind == "f":
             Tolerance(table.tolerance, table.tolerance).assert_close(values, expected[name], name)
         else:

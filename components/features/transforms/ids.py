@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 import tensorflow_transform as tft
 
@@ -87,6 +89,34 @@ def _bucket_names(texts: tf.Tensor, buckets: int | None) -> tf.Tensor:
 def look_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.RaggedTensor:
     """Look up the IDs of strings in a vocabulary; IDs start at 0."""
     return texts.with_flat_values(tft.apply_vocabulary(texts.flat_values, path, num_oov_buckets=oov_buckets))
+
+
+def look_up_frequencies(words: tf.RaggedTensor, path: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Look up words in a file of InverseFrequencies.
+
+    Returns:
+      The IDs, int64 from 1, and the inverse document frequencies, float64; both are 0 for a word that the file lacks.
+    """
+
+    def look_up(values: tf.Tensor, file: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # As in TFT: create the tables once instead of in every call of the graph, if the path is known.
+        with contextlib.nullcontext() if tf.is_symbolic_tensor(file) else tf.init_scope():
+            tables = [
+                tf.lookup.StaticHashTable(
+                    tf.lookup.TextFileInitializer(file, tf.string, 0, dtype, index, delimiter="\t"), default
+                )
+                for dtype, index, default in (
+                    (tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER, -1),
+                    (tf.float64, 1, 0.0),
+                )
+            ]
+            size = tables[0].size()
+        ids, frequencies = (table.lookup(values) for table in tables)
+        # TFT notes the range of the result, which must be int64.
+        return tf.stack([ids + 1, tf.bitcast(frequencies, tf.int64)], axis=1), size
+
+    both = tft.apply_vocabulary(words.flat_values, path, lookup_fn=look_up)
+    return words.with_flat_values(both[:, 0]), words.with_flat_values(tf.bitcast(both[:, 1], tf.float64))
 
 
 def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tensorflow as tf
 
 from components.features import text_values
-from components.features.analysis import Vocabulary
+from components.features.analysis import InverseFrequencies, Vocabulary
 from components.features.column import Column
 from components.features.feature_spec import Dense, Ids
 from components.features.operation import operation
 from components.features.text_ops import MultiHot, Split, Text
-from components.features.transforms.ids import look_up
+from components.features.transforms.ids import look_up, look_up_frequencies
 
 
 @operation(
@@ -42,12 +42,17 @@ def _split(op: Split, column: Column, path: tf.Tensor) -> tf.Tensor:
     Text,
     requirement=lambda op, column, name: _vocabulary_of_words(op, column, name),
     output_spec=lambda op, name, size: Ids(
-        op.rows + (0 if op.vocabulary is None else size(name)), op.max_values, op.embedding
+        op.rows + (0 if op.vocabulary is None else size(name)),
+        op.max_values,
+        op.embedding,
+        is_weighted=op.weighting is not None,
     ),
     hashed=lambda op, column: _select_hashed_words(op, column),
 )
 def _text(op: Text, column: Column, path: tf.Tensor) -> tf.Tensor:
     words = text_values.words(column, lower=op.lower, ngrams=op.ngrams)
+    if op.weighting is not None:
+        return text_values.tf_idf(*look_up_frequencies(words, path), op.max_values)
     if op.vocabulary is not None:
         return text_values.pad(look_up(words, path, 1) + 1, op.max_values)
     hashed = words.with_flat_values(tf.strings.to_hash_bucket_fast(words.flat_values, op.buckets))
@@ -63,4 +68,7 @@ def _select_hashed_words(op: Text, column: Column) -> tf.Tensor | None:
 def _vocabulary_of_words(op: Text, column: Column, name: str) -> Vocabulary | None:
     if op.vocabulary is None:
         return None
-    return Vocabulary(text_values.words(column, lower=op.lower, ngrams=op.ngrams).flat_values, name, op.vocabulary)
+    words = text_values.words(column, lower=op.lower, ngrams=op.ngrams)
+    if op.weighting is not None:
+        return InverseFrequencies(text_values.distinct_words(words), name, op.vocabulary)
+    return Vocabulary(words.flat_values, name, op.vocabulary)

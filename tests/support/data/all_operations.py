@@ -55,6 +55,8 @@ OTHERS = {
     "never_when": {"date_parts": ["year", "hour"]},
     "note": {"text": {"vocabulary": 20, "ngrams": 3, "max_values": 8}},
     "never_note": {"text": {"vocabulary": 20}},
+    "review": {"text": {"vocabulary": 20, "max_values": 8, "weighting": "tf_idf"}},
+    "never_review": {"text": {"vocabulary": 20, "weighting": "tf_idf"}},
     "user": {"hash": {"buckets": 20, "min_frequency": 20}},
     "users": {"sequence": {"of": "user", "max_values": 4}},
     "user_kinds": {"sequence": {"buckets": 9, "max_values": 4, "along": "users"}},
@@ -102,6 +104,7 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
             "when": maybe((when + timedelta(seconds=int(random.integers(0, 4e9)))).isoformat().encode()),
             "stamp": maybe(int(random.integers(-(10**12), 2 * 10**12))),
             "note": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
+            "review": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
             "user": maybe(int(random.integers(0, 50))),
             "users": maybe([int(number) for number in random.integers(0, 50, random.integers(1, 8))]),
             "user_kinds": maybe(b"|".join(one(b"x", b"y", b"z") for _ in range(random.integers(1, 8)))),
@@ -139,6 +142,7 @@ SPEC = {
     **dict.fromkeys(("pair", "pair_of_times"), tf.io.FixedLenFeature([2], tf.int64)),
     "price": tf.io.VarLenFeature(tf.float32),
     **dict.fromkeys(("shop", "tags", "left", "when", "note", "picture", "user_kinds"), tf.io.VarLenFeature(tf.string)),
+    **dict.fromkeys(("review", "never_review"), tf.io.VarLenFeature(tf.string)),
     **dict.fromkeys(("never_bytes", "never_when", "never_note", "never_picture"), tf.io.VarLenFeature(tf.string)),
 }
 NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0], "pair_of_times": [0, 0]}

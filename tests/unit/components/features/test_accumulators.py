@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from components.features import accumulators
 from components.features.accumulators import (
     CollisionsAccumulator,
     EdgesAccumulator,
+    InverseFrequenciesAccumulator,
     MomentsAccumulator,
     QuantilesAccumulator,
     ScaleAccumulator,
@@ -154,6 +156,32 @@ def test_vocabulary_is_counted_in_parts(
 def test_an_empty_vocabulary_has_one_entry() -> None:
     accumulator = VocabularyAccumulator(3, 1, counts=False)
     assert accumulator.result(accumulator.prune(accumulator.empty())) == b"\x00\n"
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=st.lists(st.lists(st.sampled_from("abcd"), max_size=4), max_size=9), size=st.integers(1, 5))
+def test_inverse_frequencies_are_those_of_scikit_learn(rows: list[list[str]], size: int) -> None:
+    accumulator = InverseFrequenciesAccumulator(size, 1, counts=False)
+    states = [accumulator.empty() for _ in range(3)]
+    known = [row for row in rows if row]
+    for row in known:
+        for part in range(3):
+            texts = [word.encode() for word in {*row, ""} if ord(word or "z") % 3 == part]
+            states[part] = accumulator.add(
+                states[part], np.array([*texts, None], object)[:-1], np.ones(len(texts), int)
+            )
+    merged = accumulator.empty()
+    for state in states:
+        merged = accumulator.prune(accumulator.merge(merged, accumulator.prune(state)))
+    lines = [line.split("\t") for line in accumulator.result(merged).decode().splitlines()]
+    counts = Counter(word for row in known for word in set(row))
+    names = sorted(counts, key=lambda word: (-counts[word], word))[:size]
+    if not names:
+        assert lines == [["\0", "0"]]
+        return
+    vectorizer = TfidfVectorizer(analyzer=lambda row: row, vocabulary=names).fit(known)
+    assert [word for word, _ in lines] == names
+    rounding(4).assert_close([float(frequency) for _, frequency in lines], vectorizer.idf_)
 
 
 def collisions(values: Any, buckets: int, batch: int = 1000) -> list[float]:

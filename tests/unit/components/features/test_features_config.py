@@ -1,4 +1,4 @@
-"""Histories in the `features` section, and the columns that they refer to."""
+"""Histories and texts in the `features` section, and the columns and options that they refer to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from components.features.config import FeaturesConfig
+from components.features.feature_spec import Ids
+from components.features.ops import output_spec
 
 COLUMNS: dict[str, Any] = {
     "item": ["missing", {"vocab": {"size": 50, "oov_buckets": 3, "embedding": 8}}],
@@ -30,6 +32,17 @@ def test_history_shares_the_ids_of_its_column() -> None:
     assert config.columns_read == ("item", "maker", "items", "makers", "times", "now")
     assert config.histories == {"items", "makers", "times"}
     assert FeaturesConfig.model_validate_json(config.model_dump_json()).declared == config.declared
+
+
+def test_weights_of_words_need_a_vocabulary() -> None:
+    message = "expected vocabulary with weighting: tf_idf, received none; set vocabulary"
+    for options in ({}, {"buckets": 500}):
+        with pytest.raises(ValidationError, match=message):
+            FeaturesConfig.model_validate({"columns": {"note": {"text": {"weighting": "tf_idf", **options}}}})
+    weighted = {"text": {"weighting": "tf_idf", "vocabulary": 7, "max_values": 5}}
+    (feature,) = FeaturesConfig.model_validate({"columns": {"note": weighted}}).declared
+    # The words of the vocabulary, and padding; unknown words do not have an ID.
+    assert output_spec(feature, lambda name: 6) == Ids(7, values=5, is_weighted=True)
 
 
 @pytest.mark.parametrize(

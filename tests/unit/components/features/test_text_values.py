@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.features import text_values
+from components.features import text_values, weighted_ids
 from components.features.column import Column, column, join
+from tests.support.data.tolerances import float32_sum
 
 
 def make_column(*rows: list[bytes]) -> Column:
@@ -115,3 +119,36 @@ def test_joined_value_is_missing_if_any_column_is_missing() -> None:
     assert whole.present.numpy().tolist() == [True, False, False]
     assert whole.values.numpy().tolist() == [b"1:a1:b", b"", b""]
     assert whole.dtype == "bytes"
+
+
+WORDS: dict[str, Any] = {"lower": True, "ngrams": 1}
+
+
+def test_distinct_words_count_once_per_example() -> None:
+    read = text_values.words(make_column([b"Red shoes, red"], [b"red", b"hat red"], [], [b""], [b"..."]), **WORDS)
+    texts = text_values.distinct_words(read).numpy().tolist()
+    assert sorted(texts) == sorted([b"red", b"shoes", b"red", b"hat", b"", b""])
+    nothing = text_values.words(make_column([], [b""]), **WORDS)
+    assert text_values.distinct_words(nothing).numpy().tolist() == []
+
+
+def test_weights_are_divided_by_the_root_of_their_squares() -> None:
+    ids = tf.ragged.constant([[2, 1, 2, 0], [], [0], [3, 1, 2]], dtype=tf.int64)
+    frequencies = tf.ragged.constant([[1.5, 4.0, 1.5, 9.0], [], [9.0], [2.0, 4.0, 1.5]], dtype=tf.float64)
+    packed = text_values.tf_idf(ids, frequencies, 2)
+    first, weights = weighted_ids.unpack(packed)
+    assert (
+        first.numpy().tolist() == weighted_ids.unpack_ids(packed.numpy()).tolist() == [[2, 1], [0, 0], [0, 0], [3, 1]]
+    )
+    # The first example contains the ID 2 twice: 3 and 4. The third ID of the last example is dropped.
+    root = math.sqrt(20)
+    float32_sum(1).assert_close(weights.numpy(), [[0.6, 0.8], [0, 0], [0, 0], [2 / root, 4 / root]])
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**31 - 1), st.floats(2.0**-20, 1.0, width=32)), min_size=1, max_size=9))
+@settings(max_examples=30, deadline=None)
+def test_ids_and_weights_are_unpacked_as_they_were_packed(pairs: list[tuple[int, float]]) -> None:
+    ids, weights = zip(*pairs, strict=True)
+    unpacked = weighted_ids.unpack(weighted_ids.pack(tf.constant(ids, tf.int64), tf.constant(weights)))
+    assert unpacked[0].numpy().tolist() == list(ids)
+    float32_sum(1).assert_close(unpacked[1].numpy(), weights)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from components.features import weighted_ids
 from components.features.config import FeaturesConfig
 from components.features.expression import Label
 from components.features.feature_spec import Dense, Ids
@@ -110,6 +111,7 @@ def test_matrix_has_columns_for_every_kind_of_input() -> None:
         TreeInput("bins", "sum"),
         TreeInput("word", "category", ids=(2, 5)),
         TreeInput("words", "words", width=0, ids=(4, 6, 8)),
+        TreeInput("weighted", "weighted_words", width=0, ids=(4, 6)),
         TreeInput("hour", "number"),
     ]
     features = {
@@ -117,11 +119,12 @@ def test_matrix_has_columns_for_every_kind_of_input() -> None:
         "bins": tf.constant([[1.0, 0.25, 0.0], [1.0, 1.0, 1.0]]),
         "word": tf.constant([5, 4], tf.int64),
         "words": tf.constant([[8, 8, 4, 0], [0, 0, 0, 0]], tf.int64),
+        "weighted": weighted_ids.pack(tf.constant([[9, 6], [4, 0]], tf.int64), tf.constant([[0.75, 0.5], [1, 0]])),
         "hour": tf.constant([23, 0], tf.int64),
     }
     columns = matrix(forest_inputs, features)
     assert columns.dtype == tf.float32
-    np.testing.assert_array_equal(columns, [[0.5, 1, 1.25, 2, 1, 0, 1, 23], [2, 3, 3, 0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(columns, [[0.5, 1, 1.25, 2, 1, 0, 1, 0, 0.5, 23], [2, 3, 3, 0, 0, 0, 0, 1, 0, 0]])
     assert sum(forest_input.columns for forest_input in forest_inputs) == columns.shape[1]
 
 
@@ -135,6 +138,7 @@ COLUMNS = {
     "miles": {"bucketize": {"buckets": 5}},
     "at": {"date_parts": ["year", "hour"]},
     "comment": "text",
+    "note": {"text": {"vocabulary": 10, "weighting": "tf_idf"}},
 }
 
 
@@ -157,6 +161,7 @@ def test_forest_reads_one_of_several_numbers_with_the_same_order() -> None:
         "at_year": ("number", 1),
         "at_hour": ("number", 1),
         "comment_text": ("words", 0),
+        "note_text": ("weighted_words", 0),
     }
 
 

@@ -109,6 +109,20 @@ def test_new_ids_begin_as_configured_and_dropped_ids_are_not_copied(make: Make, 
     assert not np.isin(before[2], after).any(), "b is no longer in the table"
 
 
+@pytest.mark.parametrize("new_ids", ["mean", "unknown"])
+def test_words_with_weights_keep_their_embeddings(make: Make, new_ids: NewIds) -> None:
+    note = {"note": {"text": {"vocabulary": 9, "weighting": "tf_idf", "embedding": 4}}}
+    earlier = make(note, {"note_text": ["red\t1.0", "blue hat\t1.5"]}, 1)
+    earlier.export()
+    later = make(note, {"note_text": ["new\t1.0", "blue hat\t1.25", "red\t1.75"]}, 2)
+    initial = later.rows()
+    later.start(earlier, new_ids)
+    np.testing.assert_array_equal(later.rows()[[0, 2, 3]], earlier.rows()[[0, 2, 1]])
+    # A word that the earlier vocabulary lacks had no ID.
+    expected = {"mean": earlier.rows()[[2, 1]].mean(axis=0), "unknown": initial[1]}
+    np.testing.assert_array_equal(later.rows()[1], expected[new_ids])
+
+
 def test_frequent_buckets_keep_their_embeddings(make: Make) -> None:
     user = {"user": {"hash": {"buckets": 100, "min_frequency": 2, "embedding": 4}}}
     earlier = make(user, {"user_hash": ["17", "4"]}, 1)
