@@ -409,9 +409,12 @@ class FeaturesConfig(Section):
                 yield Problem(("features", *feature.key, "embedding"), message)
 
     def list_added_modules(self) -> tuple[str, ...]:
-        """Return the modules of the operations that installed packages add, whose code is part of the cache keys."""
+        """Return the modules of installed packages that operations use, whose code is part of the cache keys."""
         ops = {type(op) for ops in self.columns.values() for op in ops if op.op not in OPS.built_in}
-        return tuple(sorted({module for op in ops for module in (op.__module__, op.implementation)}))
+        modules = {module for op in ops for module in (op.__module__, op.implementation)}
+        if any(isinstance(feature.op, DatePart) and feature.op.holidays for feature in self.declared):
+            modules.add("holidays")
+        return tuple(sorted(modules))
 
     @property
     def columns_read(self) -> tuple[str, ...]:

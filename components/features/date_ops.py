@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 
 from components.data.date_texts import Order, Unit
 from components.features.base_op import Dtype, Embedded, Op
+from components.features.holiday_days import check_region
 
-Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]
+Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year", "holiday"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ SPANS: dict[Part, Span] = {
     "hour": Span(0, 24),
     "minute": Span(0, 60),
     "day_of_year": Span(1, 366),
+    "holiday": Span(0, 2),
 }
 """Part → range. The year is missing, because it is a number instead of an ID."""
 
@@ -51,11 +53,16 @@ class DatePart(Embedded):
     """Unit of an integer."""
     order: Order = "ymd"
     """Order of day, month and year in a text. `ymd` is ISO 8601, also with `/` or `.` between them."""
+    holidays: str | None = None
+    """For the part `holiday`: whether the day is a public holiday there, by the ISO code of a country, such as `DE`, or
+    of a part of it, such as `DE-BY`. The holidays of 1970 to 2050 are known, of some countries of fewer years (of
+    Germany since 1991); other dates count as missing."""
 
     @model_validator(mode="after")
     def _check_part(self) -> DatePart:
         if self.part == "year" and self.embedding is not None:
             raise ValueError("year is a number and has no embedding; remove embedding")
+        _check_holidays((self.part,), self.holidays)
         return _check_unit(self, (self.part,), self.unit)
 
     @property
@@ -82,6 +89,8 @@ class DateParts(Op):
     """Unit of an integer."""
     order: Order = "ymd"
     """Order of day, month and year in a text; see `date_part`."""
+    holidays: str | None = None
+    """Country of the part `holiday`; see `date_part`."""
     embedding: int | None = Field(default=None, ge=1, le=4096)
     """Width of the embeddings of the parts. By default the model chooses it by the number of IDs."""
 
@@ -90,17 +99,36 @@ class DateParts(Op):
         # Do not use min_length on the field, because pydantic would also report it for a misspelled part.
         if not self.parts:
             raise ValueError("expected at least one part, received none")
+        _check_holidays(self.parts, self.holidays)
         return _check_unit(self, self.parts, self.unit)
 
     def expand(self) -> tuple[Op, ...]:
         """Return one `date_part` per part."""
         widths = {part: self.embedding if part in SPANS else None for part in self.parts}
         return tuple(
-            DatePart(part=part, unit=self.unit, order=self.order, embedding=widths[part]) for part in self.parts
+            DatePart(
+                part=part,
+                unit=self.unit,
+                order=self.order,
+                holidays=self.holidays if part == "holiday" else None,
+                embedding=widths[part],
+            )
+            for part in self.parts
         )
 
 
 DateOp = TypeVar("DateOp", bound=Op)
+
+
+def _check_holidays(parts: Sequence[Part], region: str | None) -> None:
+    if ("holiday" in parts) != (region is not None):
+        raise ValueError(
+            "expected holidays, a country such as DE, for the part holiday; received none"
+            if region is None
+            else "holidays has an effect only with the part holiday; add the part, or remove it"
+        )
+    if region is not None:
+        check_region(region)
 
 
 def _check_unit(op: DateOp, parts: Sequence[Part], unit: Unit) -> DateOp:

@@ -11,13 +11,16 @@ import tensorflow as tf
 from components.data.date_texts import FORMS, Order, Unit
 from components.features.column import Column, FirstValues, graph_function
 from components.features.date_ops import Part
+from components.features.holiday_days import find_holidays
 
 _PER_DAY: dict[Unit, int] = {"seconds": 86_400, "milliseconds": 86_400_000, "days": 1}
 _MINUTES = 1440
 _EPOCH: dict[Order, str] = {"ymd": "1970-01-01", "dmy": "01.01.1970", "mdy": "01/01/1970"}
 
 
-def part_of(column: FirstValues, part: Part, unit: Unit, order: Order = "ymd") -> tuple[tf.Tensor, tf.Tensor]:
+def part_of(
+    column: FirstValues, part: Part, unit: Unit, order: Order = "ymd", holidays: str | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute a part of the dates in a column or in a group of columns.
 
     Args:
@@ -25,6 +28,7 @@ def part_of(column: FirstValues, part: Part, unit: Unit, order: Order = "ymd") -
       part: Part to compute.
       unit: Unit of integers.
       order: Order of day, month and year in strings. The default is ISO 8601.
+      holidays: Region of the holidays; for the part `holiday` only.
 
     Returns:
       The part, int64, which starts at date_ops.SPANS[part].first; and whether the value is a date, bool. Both have the
@@ -36,6 +40,10 @@ def part_of(column: FirstValues, part: Part, unit: Unit, order: Order = "ymd") -
         days, minutes, present = _parse_texts(values, present, order)
     else:
         days, minutes = _divide_numbers(values, _PER_DAY[unit])
+    if holidays is not None:
+        first, table = find_holidays(holidays)
+        is_holiday, is_known = _look_up_holidays(days - first, tf.constant(table))
+        return _reshape_as(is_holiday, column.values), _reshape_as(present & is_known, column.values)
     return _reshape_as(_part(days, minutes, part), column.values), _reshape_as(present, column.values)
 
 
@@ -121,6 +129,14 @@ def _parse_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf
     present &= tf.equal(civil(days)[1], month) & (year > 0)
     minutes = (hour - hours_ahead) * 60 + minute - minutes_ahead
     return days + minutes // _MINUTES, minutes % _MINUTES, present
+
+
+@graph_function
+def _look_up_holidays(days: tf.Tensor, is_holiday: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return 1 for holidays and 0 for other days, int64; and whether the days, counted from the first, are known."""
+    last = tf.size(is_holiday, tf.int64) - 1
+    found = tf.gather(is_holiday, tf.clip_by_value(days, 0, last))
+    return tf.cast(found, tf.int64), (days >= 0) & (days <= last)
 
 
 @graph_function

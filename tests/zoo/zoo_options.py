@@ -1,8 +1,9 @@
-"""Tables of operations with options, such as weights of words; see `zoo_tables`."""
+"""Tables of operations with options: weights of words, and holidays; see `zoo_tables`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,47 @@ def weighted_texts() -> Table:
                 "same": {"text": {**options, "vocabulary": 20}},
             }
         },
+        compute,
+        "y",
+        lambda columns: np.array(columns["y"]),
+        stored="parquet",
+    )
+
+
+def _easter(year: int) -> date:
+    """Return Easter Sunday by the algorithm of Gauss, in the form for the Gregorian calendar."""
+    century = year // 100
+    moon = (15 + century - (8 * century + 13) // 25 - century // 4) % 30
+    full = (19 * (year % 19) + moon) % 30
+    full -= full == 29 or (full == 28 and year % 19 > 10)
+    sunday = (4 + century - century // 4) % 7
+    after = (2 * (year % 4) + 4 * (year % 7) + 6 * full + sunday) % 7
+    return date(year, 3, 22) + timedelta(days=full + after)
+
+
+def _is_german_holiday(day: date) -> bool:
+    """Check whether a day after 2017 is a holiday in all of Germany."""
+    is_fixed = (day.month, day.day) in {(1, 1), (5, 1), (10, 3), (12, 25), (12, 26)}
+    # Good Friday, Easter Monday, Ascension and Whit Monday.
+    return is_fixed or (day - _easter(day.year)).days in (-2, 1, 39, 50)
+
+
+@table
+def holidays() -> Table:
+    """Dates around the holidays of Germany, missing dates, and dates whose holidays are not known."""
+    easter = [_easter(year) for year in range(2018, 2050)]
+    days = [day + timedelta(days=ahead) for day in easter for ahead in (-2, 1, 0, 39, 40, 50)]
+    days += [date(year, month, day) for year in (2019, 2050) for month, day in ((1, 1), (1, 2), (10, 3), (12, 25))]
+    when = [*map(str, days), None, "1989-12-25", "2051-12-25", "no date"]
+
+    def compute(columns: Columns, _training: Training) -> Expected:
+        known = [*(1 + _is_german_holiday(day) for day in days), 0, 0, 0, 0]
+        weekdays = [*(1 + day.weekday() for day in days), 0, 1, 1, 0]
+        return {"when_holiday": np.array(known), "when_weekday": np.array(weekdays)}
+
+    return Table(
+        with_rows({"when": when, "y": [row % 2 for row in range(len(when))]}),
+        {"columns": {"when": {"date_parts": {"parts": ["weekday", "holiday"], "holidays": "DE"}}}},
         compute,
         "y",
         lambda columns: np.array(columns["y"]),

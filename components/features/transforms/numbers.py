@@ -105,7 +105,7 @@ def _cyclical(op: Cyclical, column: FirstValues, _analyzed: None) -> tf.Tensor:
     elementwise=True,
 )
 def _date_part(op: DatePart, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
-    value, present = dates.part_of(column, op.part, op.unit, op.order)
+    value, present = dates.part_of(column, op.part, op.unit, op.order, op.holidays)
     if op.part in SPANS:
         return with_missing(value - SPANS[op.part].first, present)
     return _scale(tf.cast(value, tf.float64), present, moments)

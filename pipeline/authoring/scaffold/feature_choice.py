@@ -384,7 +384,9 @@ def _date(
     note = f"{values.min().astype(str)[:10]} … {values.max().astype(str)[:10]}; the date itself does not repeat"
     if not parts:
         return ExcludedColumn(f"a time, {note}")
-    note = ", ".join([*notes, note, *_missing(missing)])
+    # Which country's holidays matter does not follow from the data.
+    holidays = ["for public holidays, add holiday to parts, and holidays: DE"] if "weekday" in parts else []
+    note = ", ".join([*notes, note, *_missing(missing), *holidays])
     ids = sum(SPANS[part].count for part in parts if part in SPANS)
     return FeatureChoice(({"date_parts": {"parts": parts, **options}},), note, ids, numbers=parts.count("year"))
 

@@ -25,7 +25,7 @@ LAST = (date(9999, 12, 31) - date(1970, 1, 1)).days
 def parts(values: Any, unit: Unit = "seconds", order: Order = "ymd") -> tuple[dict[str, list[int]], list[bool]]:
     """Return all parts of dates, and which dates could be parsed."""
     when = column("when", tf.constant(values, tf.int64 if isinstance(values[0], int) else tf.string))
-    result = {part: dates.part_of(when, part, unit, order) for part in get_args(Part)}
+    result = {part: dates.part_of(when, part, unit, order) for part in get_args(Part) if part != "holiday"}
     (known,) = {tuple(present.numpy().tolist()) for _, present in result.values()}
     return {part: value.numpy().tolist() for part, (value, _) in result.items()}, list(known)
 

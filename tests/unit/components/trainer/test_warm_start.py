@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,19 @@ def test_new_ids_begin_as_configured_and_dropped_ids_are_not_copied(make: Make, 
     }
     np.testing.assert_array_equal(after[[2, 4]], np.broadcast_to(expected[new_ids], (2, 4)))
     assert not np.isin(before[2], after).any(), "b is no longer in the table"
+
+
+def test_options_that_earlier_releases_lack_do_not_prevent_copies(make: Make) -> None:
+    date = {"when": {"date_part": {"part": "month", "embedding": 4}}}
+    earlier = make(date, {}, 1)
+    earlier.export()
+    file = earlier.folder / "assets.extra" / "warm_start.json"
+    description = json.loads(file.read_text())
+    del description["ids"]["when_month"]["op"]["holidays"]
+    file.write_text(json.dumps(description))
+    later = make(date, {}, 2)
+    later.start(earlier, "mean")
+    np.testing.assert_array_equal(later.rows(), earlier.rows())
 
 
 @pytest.mark.parametrize("new_ids", ["mean", "unknown"])

@@ -64,6 +64,8 @@ def test_dates_are_recognized_with_the_order_of_their_parts(form: str, order: st
     assert (op.op, op.order) == ("date_parts", order)
     assert ("hour" in op.parts) == ("%M" in form)
     assert "1 texts are no dates" in choice.why
+    assert "for public holidays, add holiday to parts, and holidays: DE" in choice.why
+    assert "holiday" not in op.parts
     assert (f"order {order}: " in choice.why) == (order != "ymd")
 
 
