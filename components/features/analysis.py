@@ -318,7 +318,8 @@ def _analyze_files(requirements: Sequence[FileRequirement]) -> list[tf.Tensor]:
             ptransform=_FileAnalysis(_Combine(accumulators, list(map(len, arguments))), files),
             output_dtypes=[tf.string] * len(requirements),
             output_shapes=[[]] * len(requirements),
-            output_asset_default_values=[NO_WORD] * len(requirements),
+            # TFT's placeholder for a file that is not written yet must have two columns for InverseFrequencies.
+            output_asset_default_values=[NO_WORD + b"\t0"] * len(requirements),
             name="files",
         )
     )

@@ -234,4 +234,4 @@ def test_words_of_long_texts_are_not_dropped(words: int, most: int, tmp_path: Pa
     chance = np.random.default_rng(5)
     texts = [" ".join(chance.choice(["red", "green", "blue"], words)) for _ in range(ROWS)]
     _, [op] = choose_features("note", texts, tmp_path)
-    assert (op.op, op.max_values) == ("text", most)
+    assert (op.op, op.max_values, op.weighting) == ("text", most, "tf_idf")
