@@ -7,11 +7,11 @@ parallelism, and for tables with narrow rows the parallelism of the vocabulary).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -63,20 +63,26 @@ class RowShards(_Shards):
     AXIS = 0
 
 
-@contextmanager
-def on_devices(devices: Sequence[str]) -> Iterator[None]:
-    """Create variables in the block as shards on devices if they can be divided, others on the first device.
+@contextlib.contextmanager
+def on_devices(stages: Sequence[Sequence[str]], stage_of: Mapping[str, int] | None = None) -> Iterator[None]:
+    """Create variables in the block as shards on the devices of a stage if they can be divided, others on its first.
 
     Shards are initialized with zeros. The names of ColumnShards end with `part_0`, of RowShards with `range_0`.
 
     Args:
-      devices: Names of devices for tf.device.
+      stages: Names of the devices of every stage, for tf.device; all stages have the same number of devices.
+      stage_of: Name of a variable, such as `hidden_0/kernel` → its stage; 0 for others.
     """
 
     def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable | _Shards:
-        kind = _choose_division(options["name"], options.get("shape"), len(devices))
+        kind = _choose_division(options["name"], options.get("shape"), len(stages[0]))
+        path = f"{tf.get_current_name_scope()}/{options['name']}"
+        stage = (stage_of or {}).get(path)
+        devices = stages[stage or 0]
         if kind is None:
-            return next_creator(**options)
+            # An optimizer has chosen the devices of its moments.
+            with contextlib.nullcontext() if stage is None else tf.device(devices[0]):
+                return next_creator(**options)
         shape, shards = list(options["shape"]), []
         rows_or_columns, remainder = divmod(shape[kind.AXIS], len(devices))
         for number, device in enumerate(devices):
@@ -88,7 +94,7 @@ def on_devices(devices: Sequence[str]) -> Iterator[None]:
                 shards.append(next_creator(**{**options, **part}))
         return kind(shards)
 
-    with tf.device(devices[0]), tf.variable_creator_scope(create):
+    with tf.device(stages[0][0]), tf.variable_creator_scope(create):
         yield
 
 

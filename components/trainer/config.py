@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from components.base.config_section import Section, check_fields_of_kind
 from components.base.errors import InputError
@@ -46,9 +46,20 @@ class StrategyConfig(Section):
     model: PositiveInt = 1
     """mesh: number of devices per copy, which divide the columns of dense layers, the filters of convolutions, and the
     tables of IDs."""
+    place: dict[str, NonNegativeInt] = Field(default_factory=dict)
+    """mesh: pattern of names of layers or variables, such as `hidden_1*` → number of the device that has these layers,
+    or of the group of `model` devices. The first matching pattern counts; other layers follow the layers that they
+    read."""
+    micro_batches: PositiveInt = 1
+    """With `place`: number of parts of a batch, which travel from device to device at the same time."""
     shard_optimizer: bool = False
     """mesh: each of the `data` copies keeps the optimizer's moments of some weights only, updates these, and gets the
     others from the other copies (ZeRO stage 1)."""
+
+    @property
+    def stages(self) -> int:
+        """Number of stages of a network on a mesh; every stage has `model` devices."""
+        return max(self.place.values(), default=0) + 1
 
     @property
     def is_cluster(self) -> bool:
@@ -67,12 +78,19 @@ class StrategyConfig(Section):
 
     @model_validator(mode="after")
     def _in_order(self) -> StrategyConfig:
-        check_fields_of_kind(self, {"max_workers": ("parameter_server",)}, self.kind)
+        check_fields_of_kind(self, {"max_workers": ("parameter_server",), "place": ("mesh",)}, self.kind)
         if self.max_workers is not None and not self.min_workers <= self.workers <= self.max_workers:
             raise ValueError(
                 "expected min_workers <= workers <= max_workers, "
                 f"received {self.min_workers}, {self.workers}, {self.max_workers}"
             )
+        expected = set(range(self.stages))
+        if self.place and not expected - {0} <= set(self.place.values()) <= expected:
+            raise ValueError(
+                f"place: expected all numbers from 0 to {self.stages - 1}, received {sorted(set(self.place.values()))}"
+            )
+        if self.micro_batches > 1 and not self.place:
+            raise ValueError(f"micro_batches: expected place with micro_batches {self.micro_batches}, received none")
         return self
 
 
@@ -286,10 +304,21 @@ class TrainingConfig(Section):
                 f"batch_size is shared by the workers of multi_worker; expected a multiple of {strategy.workers}, "
                 f"received {self.batch_size}"
             )
-        if strategy.kind == "mesh" and self.batch_size % strategy.data:
+        parts = strategy.data * strategy.micro_batches
+        if strategy.kind == "mesh" and self.batch_size % parts:
+            names = "strategy.data" + (" times strategy.micro_batches" if strategy.micro_batches > 1 else "")
             raise ValueError(
-                f"batch_size is divided into strategy.data parts; expected a multiple of {strategy.data}, "
-                f"received {self.batch_size}"
+                f"batch_size is divided into {names} parts; expected a multiple of {parts}, received {self.batch_size}"
+            )
+        if strategy.micro_batches > 1 and self.optimizer.accumulate > 1:
+            raise ValueError(
+                f"strategy.micro_batches: expected optimizer.accumulate 1, received {self.optimizer.accumulate}; both "
+                "divide a batch, remove one"
+            )
+        if strategy.place and self.folds:
+            raise ValueError(
+                f"strategy.place: expected a single network, received folds {self.folds}, whose layers have the same "
+                "names; remove one"
             )
         if strategy.shard_optimizer and (strategy.kind != "mesh" or self.optimizer.clip_norm is not None):
             raise ValueError(

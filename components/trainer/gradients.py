@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -10,10 +10,10 @@ import tf_keras
 
 from components.models import folds
 from components.models.images import frozen_variables
+from components.models.stages import Gradient, Stage, compute_gradients
 from components.trainer.input_pipeline import Batch
 from components.trainer.prediction_head import PredictionHead
 
-Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 LossAndGradients: TypeAlias = Callable[[Batch], tuple[tf.Tensor, list[Gradient]]]
 """A batch → a part of the mean loss, and the gradient of each trainable variable, None if the loss ignores it."""
 
@@ -25,6 +25,8 @@ def create_gradient_function(
     replicas: int,
     parts: int = 1,
     frozen_steps: int = 0,
+    stages: Sequence[Stage] = (),
+    micro_batches: int = 1,
 ) -> LossAndGradients:
     """Return the function that computes a replica's part of the mean loss, and its gradients.
 
@@ -35,6 +37,8 @@ def create_gradient_function(
       replicas: Number of replicas whose gradients are added up.
       parts: Number of parts of a batch whose gradients are computed one after the other and added up.
       frozen_steps: Number of first steps in which the variables of `frozen_variables` do not change.
+      stages: The network, divided into stages on several devices; empty if it is not divided.
+      micro_batches: Number of parts of a batch that travel through the stages at the same time.
     """
     frozen = frozen_variables(network) if frozen_steps else frozenset()
     scales_loss = isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
@@ -43,6 +47,12 @@ def create_gradient_function(
     def compute_part(batch: Batch, share: float | tf.Tensor) -> tuple[tf.Tensor, list[Gradient]]:
         features, label, *weight = batch
         inputs, fold = folds.split(features)
+        if stages:
+
+            def compute_loss(output: tf.Tensor) -> tf.Tensor:
+                return tf.reduce_mean(head.losses(label, output, *weight))
+
+            return compute_gradients(network, stages, inputs, compute_loss, micro_batches, share / replicas)
         with tf.GradientTape() as tape:
             losses = head.losses(label, folds.select_trained(network(inputs, training=True), fold), *weight)
             loss = (tf.reduce_mean(losses) + sum(network.losses)) * share / replicas

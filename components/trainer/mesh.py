@@ -5,6 +5,9 @@ convolutions and tables of IDs are divided among the devices, see column_shardin
 over the devices that have the same shard, so a device stores gradients and moments only for its variables. Every device
 receives the gradients of all other devices and adds them in the same order, so the copies stay equal.
 
+With `place`, a copy consists of stages, which have separate devices, see stages. The devices of a stage divide its
+variables.
+
 With `shard_optimizer`, only one row of the mesh has the moments of a variable: it adds up the gradients, updates the
 variable, and the other rows copy it (stage 1 of Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training
 Trillion Parameter Models).
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -27,8 +30,9 @@ import tf_keras
 from components.base.errors import InputError
 from components.compat.tensorflow import has_slots, optimizer_slots
 from components.models import column_sharding
+from components.models.stages import add_gradients
 from components.trainer.config import StrategyConfig
-from components.trainer.gradients import Gradient, LossAndGradients
+from components.trainer.gradients import LossAndGradients
 from components.trainer.input_pipeline import Batch
 from components.trainer.placement import DeviceMemory, Placement, count_bytes, divide_among_rows, list_variables
 
@@ -40,15 +44,26 @@ class Mesh:
     """The devices of a training.
 
     Attributes:
-      devices: Names of the devices for tf.device, [data][model].
+      devices: Names of the devices for tf.device, [data][stages * model].
+      stages: Number of stages of a copy of the network.
     """
 
     devices: tuple[tuple[str, ...], ...]
+    stages: int = 1
 
     @property
     def data(self) -> int:
         """Number of parts of a batch."""
         return len(self.devices)
+
+    @property
+    def model(self) -> int:
+        """Number of devices of a stage."""
+        return len(self.devices[0]) // self.stages
+
+    def list_stages(self, row: int) -> list[tuple[str, ...]]:
+        """Return the devices of the stages of a row."""
+        return [self.devices[row][stage * self.model :][: self.model] for stage in range(self.stages)]
 
 
 class Replica(NamedTuple):
@@ -75,15 +90,16 @@ def create_mesh(config: StrategyConfig, gpus: int) -> Mesh:
     Raises:
       InputError: If there are GPUs, but too few.
     """
-    count = config.data * config.model
+    count = config.data * config.stages * config.model
     if gpus and gpus < count:
         raise InputError(
             f"training.strategy: expected at most as many devices as GPUs, {gpus}, received data {config.data} times "
-            f"model {config.model}",
+            f"model {config.model}" + (f" times {config.stages} devices of place" if config.place else ""),
             "choose a smaller mesh; with CUDA_VISIBLE_DEVICES=-1 its devices are logical devices of the CPU",
         )
     names = [f"{'GPU' if gpus else 'CPU'}:{number}" for number in range(count)]
-    return Mesh(tuple(tuple(names[row * config.model :][: config.model]) for row in range(config.data)))
+    width = count // config.data
+    return Mesh(tuple(tuple(names[row * width :][:width]) for row in range(config.data)), config.stages)
 
 
 def create_devices(config: StrategyConfig) -> Mesh:
@@ -95,7 +111,7 @@ def create_devices(config: StrategyConfig) -> Mesh:
     created = create_mesh(config, len(tf.config.list_physical_devices("GPU")))
     if created.devices[0][0].startswith("CPU"):
         [cpu] = tf.config.list_physical_devices("CPU")
-        devices = [tf.config.LogicalDeviceConfiguration()] * (config.data * config.model)
+        devices = [tf.config.LogicalDeviceConfiguration()] * sum(len(row) for row in created.devices)
         tf.config.set_logical_device_configuration(cpu, devices)
     return created
 
@@ -105,28 +121,31 @@ class MeshCopies:
 
     Args:
       mesh: The devices.
-      create_replica: Creates a copy; called in the scope of its devices.
+      create_replica: Creates a copy from the first devices of its stages; called in the scope of its devices.
       network: The network on the host, with the initial weights.
       optimizer: The network's optimizer, built, with the initial `iterations` and moments.
       shards_optimizer: Whether each row has the moments of some variables only.
+      stage_of: Name of a variable → its stage; 0 for others.
     """
 
     def __init__(
         self,
         mesh: Mesh,
-        create_replica: Callable[[], Replica],
+        create_replica: Callable[[Sequence[str]], Replica],
         network: tf_keras.Model,
         optimizer: tf_keras.optimizers.Optimizer,
         shards_optimizer: bool = False,
+        stage_of: Mapping[str, int] | None = None,
     ) -> None:
-        self._mesh = mesh
+        self._mesh, self._stage_of = mesh, stage_of or {}
         self._optimizer = optimizer
         self._replicas: list[Replica] = []
         # The row that updates each trainable variable of a copy; None if every row updates all of them.
         self._rows: list[int] | None = None
-        for row, devices in enumerate(mesh.devices):
-            with column_sharding.on_devices(devices):
-                replica = create_replica()
+        for row in range(mesh.data):
+            stages = mesh.list_stages(row)
+            with column_sharding.on_devices(stages, self._stage_of):
+                replica = create_replica([devices[0] for devices in stages])
                 if shards_optimizer:
                     self._rows = _divide_variables(network, replica.network, mesh.data)
                 replica.optimizer.build(self._select(row, replica.network.trainable_variables))
@@ -169,7 +188,7 @@ class MeshCopies:
         for row, (devices, replica) in enumerate(rows):
             variables = self._select(row, replica.network.trainable_variables)
             parts = self._select(row, zip(*gradients, strict=True))
-            sums = [_sum(terms, variable.device) for terms, variable in zip(parts, variables, strict=True)]
+            sums = [add_gradients(terms, variable.device) for terms, variable in zip(parts, variables, strict=True)]
             with tf.device(devices[0]):
                 replica.optimizer.apply_gradients(zip(sums, variables, strict=True))
         self._copy_updates()
@@ -224,7 +243,8 @@ class MeshCopies:
         Args:
           batch_size: Number of rows of a batch.
         """
-        variables = tuple(list_variables(self._replicas[0].network, batch_size // self._mesh.data))
+        rows = batch_size // self._mesh.data
+        variables = tuple(list_variables(self._replicas[0].network, rows, self._mesh.model, self._stage_of))
         gradients = Counter[str]()
         for devices in self._mesh.devices:
             for variable in variables:
@@ -280,19 +300,6 @@ def _divide_batch(batch: Batch, count: int) -> list[Batch]:
     with tf.device("CPU:0"):
         tensors = [tf.split(tensor, count) for tensor in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, part) for part in zip(*tensors, strict=True)]
-
-
-def _sum(gradients: Sequence[Gradient], device: str) -> Gradient:
-    """Add up the gradients of one variable, which are all dense or all sparse."""
-    present = [gradient for gradient in gradients if gradient is not None]
-    if len(present) < 2:
-        return gradients[0]
-    with tf.device(device):
-        if isinstance(present[0], tf.IndexedSlices):
-            values = tf.concat([gradient.values for gradient in present], axis=0)
-            indices = tf.concat([gradient.indices for gradient in present], axis=0)
-            return tf.IndexedSlices(values, indices, present[0].dense_shape)
-        return tf.add_n(present)
 
 
 def _shorten(device: str) -> str:

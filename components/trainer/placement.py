@@ -23,6 +23,7 @@ from components.models import column_sharding, folds, two_tower
 from components.models.build import build
 from components.models.inputs import inputs
 from components.models.layers import Table
+from components.models.stages import assign_stages, list_variable_stages
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.plan import TrainingPlan
 from components.trainer.table_memory import count_outputs
@@ -146,19 +147,29 @@ def place(training: TrainingConfig, build_network: Callable[[], tf_keras.Model])
       training: The training section, with the strategy mesh.
       build_network: Builds the network.
     """
-    tf_keras.backend.reset_uids()
-    with variables_without_values(), column_sharding.on_devices(["CPU:0"] * training.strategy.model):
-        network = build_network()
-    variables = tuple(list_variables(network, training.batch_size // training.strategy.data))
+    strategy, stage_of = training.strategy, {}
+    with variables_without_values():
+        if strategy.place:
+            tf_keras.backend.reset_uids()
+            network = build_network()
+            stage_of = list_variable_stages(network, assign_stages(network, strategy.place))
+        tf_keras.backend.reset_uids()
+        with column_sharding.on_devices([["CPU:0"] * strategy.model] * strategy.stages, stage_of):
+            network = build_network()
+    variables = tuple(list_variables(network, training.batch_size // strategy.data, strategy.model, stage_of))
     return Placement(variables, tuple(_compute_memory(variables, training.strategy, training.optimizer.copies - 1)))
 
 
-def list_variables(copy: tf_keras.Model, rows: int) -> Iterator[PlacedVariable]:
+def list_variables(
+    copy: tf_keras.Model, rows: int, devices: int, stage_of: Mapping[str, int]
+) -> Iterator[PlacedVariable]:
     """Yield the variables of a copy of a network.
 
     Args:
       copy: Network that was built in `column_sharding.on_devices`.
       rows: Number of rows of a batch that the copy computes.
+      devices: Number of devices of a stage.
+      stage_of: Name of a variable → its stage; 0 for others.
     """
     lookups = _count_lookups(copy)
     trained = {id(variable) for variable in copy.trainable_variables}
@@ -172,10 +183,12 @@ def list_variables(copy: tf_keras.Model, rows: int) -> Iterator[PlacedVariable]:
     for parts in groups:
         part = _PART.fullmatch(parts[0].name)
         is_trained = id(parts[0]) in trained
+        name = part[1] if part else parts[0].name.removesuffix(":0")
+        first = stage_of.get(name, 0) * devices
         yield PlacedVariable(
-            part[1] if part else parts[0].name.removesuffix(":0"),
+            name,
             _DIVISIONS[part[2]] if part else "whole",
-            tuple(range(len(parts))),
+            tuple(range(first, first + len(parts))),
             tuple(count_bytes(variable) for variable in parts),
             tuple(_count_gradient_bytes(variable, lookups, rows) if is_trained else 0 for variable in parts),
             is_trained,
@@ -223,9 +236,10 @@ def _compute_memory(
 ) -> Iterator[DeviceMemory]:
     """Yield the memory of the devices of a mesh; an optimizer keeps a number of moments per weight."""
     trained = [variable for variable in variables if variable.is_trained]
+    count = strategy.stages * strategy.model
     rows = divide_among_rows([sum(variable.bytes) for variable in trained], strategy.data)
     for row in range(strategy.data):
-        weights, gradients, kept = ([0] * strategy.model for _ in range(3))
+        weights, gradients, kept = ([0] * count for _ in range(3))
         for variable in variables:
             for device, size, gradient in zip(variable.devices, variable.bytes, variable.gradients, strict=True):
                 weights[device] += size
@@ -235,7 +249,7 @@ def _compute_memory(
                 for device, size in zip(variable.devices, variable.bytes, strict=True):
                     kept[device] += size * moments
         for number, device_bytes in enumerate(zip(weights, gradients, kept, strict=True)):
-            yield DeviceMemory(str(row * strategy.model + number), *device_bytes)
+            yield DeviceMemory(str(row * count + number), *device_bytes)
 
 
 def _count_lookups(network: tf_keras.Model) -> dict[int, int]:

@@ -52,7 +52,8 @@ def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -
     Returns:
       The memory per kind of task. With parameter_server, a ps holds its shards and their moments, and the chief
       holds all weights once, when it exports the model. Every worker of multi_worker holds all tables. A mesh divides
-      their columns or rows among its devices; its process also holds all tables on the host, for checkpoints.
+      their columns or rows among the devices of a stage, which may be the same for all tables; its process also holds
+      all tables on the host, for checkpoints.
     """
     total, weights = sum(table.bytes for table in tables), sum(table.weights for table in tables)
     if strategy.kind == "multi_worker":
@@ -63,7 +64,8 @@ def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -
             (table.weights + (table.bytes - table.weights) // rows) // _count_parts(table, strategy.model)
             for table in tables
         )
-        return [TaskMemory("process", 1, total), TaskMemory("device", strategy.data * strategy.model, device_bytes)]
+        devices = strategy.data * strategy.stages * strategy.model
+        return [TaskMemory("process", 1, total), TaskMemory("device", devices, device_bytes)]
     if strategy.kind != "parameter_server":
         return [TaskMemory("process", 1, total)]
     return [TaskMemory("ps", strategy.ps, _fullest_ps(strategy, tables)), TaskMemory("chief", 1, weights)]

@@ -12,7 +12,7 @@ import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import tf_keras
 
 from components.base.errors import InputError, find
 from components.models import sharding
+from components.models.stages import Stage, assign_stages, divide, list_variable_stages
 from components.trainer import input_wait, placement
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat
@@ -225,11 +226,16 @@ class TrainingLoop:
     def _create_mesh_steps(
         self, mesh: Mesh, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer
     ) -> SynchronousSteps:
-        def replica() -> Replica:
-            copy, optimizer = self.learner.build(), _create_optimizer(self.config, placed=True)
-            return Replica(copy, optimizer, self._create_gradient_function(copy, optimizer, mesh.data))
+        strategy = self.config.strategy
+        stage_of_layer = assign_stages(network, strategy.place) if strategy.place else {}
 
-        copies = MeshCopies(mesh, replica, network, optimizer, self.config.strategy.shard_optimizer)
+        def replica(devices: Sequence[str]) -> Replica:
+            copy, optimizer = self.learner.build(), _create_optimizer(self.config, placed=True)
+            stages = divide(copy, stage_of_layer, devices) if stage_of_layer else []
+            return Replica(copy, optimizer, self._create_gradient_function(copy, optimizer, mesh.data, stages))
+
+        stage_of = list_variable_stages(network, stage_of_layer) if stage_of_layer else {}
+        copies = MeshCopies(mesh, replica, network, optimizer, strategy.shard_optimizer, stage_of)
         placed = copies.measure_placement(self.config.batch_size)
         for line in (*placed.describe_variables(), *placed.devices):
             logging.info("%s", line)
@@ -237,10 +243,15 @@ class TrainingLoop:
         return MeshSteps(self.distribution, copies, self.input_pipeline, self.config.steps_per_execution)
 
     def _create_gradient_function(
-        self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, replicas: int
+        self,
+        network: tf_keras.Model,
+        optimizer: tf_keras.optimizers.Optimizer,
+        replicas: int,
+        stages: Sequence[Stage] = (),
     ) -> LossAndGradients:
         learner, parts = self.learner, self.config.optimizer.accumulate
-        compute = create_gradient_function(network, optimizer, learner.head, replicas, parts, learner.frozen_steps)
+        pipeline = learner.frozen_steps, stages, self.config.strategy.micro_batches
+        compute = create_gradient_function(network, optimizer, learner.head, replicas, parts, *pipeline)
         if not self.config.jit_compile:
             return compute
         # The update stays outside, because XLA cannot compile the exchange of gradients between processes.

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from components.base import limits
+from components.base.child_process import WaitingProcess
 from components.base.config_section import Problem
 from components.base.errors import InputError, MachineError
 from components.base.files import is_remote
 from components.base.memory import memory
+from components.base.processes import describe_exit
 from components.data import file_io
 from components.data_gate import schema_columns as schemas
 from components.ingest import input_files, readers, spans
@@ -44,6 +46,7 @@ def check(loaded: Loaded) -> None:
     """
     check_data(loaded)
     check_tables(loaded)
+    check_place(loaded)
     paths = loaded.config.paths()
     _check_output(paths)
     _check_visible(loaded.config, str(paths.artifacts))
@@ -61,6 +64,29 @@ def check_tables(loaded: Loaded) -> None:
       InputError: If the tables need more memory than the tasks have.
     """
     loaded.refuse(_check_table_memory(loaded.config, memory()[0]))
+
+
+def check_place(loaded: Loaded) -> None:
+    """Check that the patterns of `training.strategy.place` match the layers of the network.
+
+    Building the network takes seconds, in another process, so nothing is done without patterns.
+
+    Raises:
+      InputError: If a pattern does not match, or if the order of the layers does not fit.
+      MachineError: If the process fails.
+    """
+    config = loaded.config
+    if not config.training.strategy.place or config.model.run_fn:
+        return
+    process = WaitingProcess("components.trainer.placement_process", fork=False)
+    process.run(training_plan(config).model_dump_json())
+    if code := process.wait():
+        raise MachineError(
+            f"the process that builds the network {describe_exit(code)}: {process.output()[-500:]}",
+            "run it again; if it fails again, remove training.strategy.place",
+        )
+    if message := process.result():
+        loaded.refuse([Problem(("training", "strategy", "place"), message)])
 
 
 def check_data(loaded: Loaded) -> None:

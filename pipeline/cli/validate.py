@@ -1,4 +1,4 @@
-"""`runner.py validate`: check a config, and its columns against the data, without importing TensorFlow."""
+"""`runner.py validate`: check a config, and its columns against the data, without TensorFlow in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from pipeline.authoring.config import Config
-from pipeline.authoring.preflight import check_data
+from pipeline.authoring.preflight import check_data, check_place
 from pipeline.cli.options import add_config, load_config, warn_of_unread_files
 
 HELP = "Check a config, and its columns against the data."
@@ -26,6 +26,7 @@ def _format_labels(config: Config) -> str:
 def run(options: argparse.Namespace) -> int:
     loaded = load_config(options)
     check_data(loaded)
+    check_place(loaded)
     warn_of_unread_files(loaded)
     config = loaded.config
     features = (

@@ -48,6 +48,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "alone-float16": {"precision": "mixed_float16"},
     "mirrored": {"strategy": {"kind": "mirrored"}, "tensorboard": {"gradients": True}},
     "mesh": {"strategy": {"kind": "mesh", "data": 2, "model": 2}, "tensorboard": {"gradients": True}},
+    "mesh-stages": {
+        "strategy": {
+            "kind": "mesh",
+            "data": 2,
+            "place": {"hidden_*": 1, "deep_logits/kernel": 1},
+            "micro_batches": 4,
+        },
+    },
     "min_size": {
         "strategy": PARAMETER_SERVER,
         "evaluator": True,
@@ -103,6 +111,7 @@ BOTH_LINES = {"mesh", "min_size"}
 EXTENDED = {"alone", "min_size"}
 SLOW = {
     "mesh",
+    "mesh-stages",
     "alone-bfloat16",
     "alone-float16",
     "mirrored",
@@ -233,6 +242,20 @@ def test_mesh_is_the_same_training_on_four_devices(
     assert [{**device, "device": f"CPU:{device['device']}"} for device in planned["devices"]] == placed["devices"]
     assert mesh.summary["mesh_devices"] == 4
     assert mesh.summary["mesh_device_mb"] == 1
+
+
+@pytest.mark.slow
+def test_stages_of_a_mesh_are_the_same_training(get_training: Callable[[str], EndedTraining]) -> None:
+    stages, alone = get_training("mesh-stages"), get_training("alone")
+    np.testing.assert_allclose(stages.outputs.predictions, alone.outputs.predictions, rtol=0, atol=1e-5)
+    log = (stages.folder / "node.log").read_text()
+    assert re.search(
+        r"whole on device 1: hidden_0/kernel, hidden_0/bias, deep_logits/kernel, deep_logits/bias$", log, re.M
+    )
+    placed = json.loads((stages.folder / "run" / placement.FILE).read_text())
+    weights = [device["weights"] for device in placed["devices"]]
+    # The tables and the weights of IDs are on the first stage, and the layers on the second, in both copies.
+    assert weights == [4 * (41 * 8 + 5 * 4 + 46), 4 * (22 * 16 + 16 + 16 + 1)] * 2
 
 
 @pytest.mark.parametrize("name", mark_trainings("alone-bfloat16", "alone-float16"))
@@ -486,18 +509,19 @@ def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_checkpoint_of_a_mesh_restores_into_one_process(
-    prepared: Prepared, get_training: Callable[[str], EndedTraining], tmp_path: Path
+@pytest.mark.parametrize(("name", "next_name"), [("mesh", "alone"), ("mesh-stages", "mesh-stages")])
+def test_checkpoint_of_a_mesh_restores_into_one_process_or_a_mesh(
+    prepared: Prepared, get_training: Callable[[str], EndedTraining], tmp_path: Path, name: str, next_name: str
 ) -> None:
     often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
-    running = Training(prepared, tmp_path, {**often, **TRAININGS["mesh"]})
+    running = Training(prepared, tmp_path, {**often, **TRAININGS[name]})
     running.until(lambda: len(running.checkpoints()) > 1)
     running.supervisor.terminate()
     with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
         running.end()
     saved = max(int(file.name.split(".")[0].removeprefix("step-")) for file in running.checkpoints())
     assert 0 < saved < STEPS
-    Training(prepared, tmp_path, often).end()
+    Training(prepared, tmp_path, {**often, "strategy": TRAININGS[next_name].get("strategy", {})}).end()
     trained = training_output.look(prepared, tmp_path)
     np.testing.assert_allclose(trained.predictions, get_training("alone").outputs.predictions, rtol=0, atol=1e-5)
 

@@ -26,7 +26,7 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
     devices = create_devices(StrategyConfig(kind="mesh", data=2, model=2))
     config, inputs = ModelConfig(kind="mlp", hidden=(8,)), Inputs({"x": Dense(3), "city": Ids(50, width=4)})
 
-    def replica() -> Replica:
+    def replica(_devices: object = None) -> Replica:
         network, optimizer = build(config, inputs, 1), create_optimizer(0.1, placed=True)
         optimizer.build(network.trainable_variables)
 
@@ -66,12 +66,12 @@ def plan_placement(prepared: Prepared, training: dict[str, Any]) -> dict[str, An
     return compute_placement(plan, prepared.uri("Transform", "transform_graph")).to_json()
 
 
-def bytes_of_step(kind: str, shard_optimizer: bool) -> tuple[list[dict[str, object]], dict[str, dict[str, int]]]:
-    """Compute a step of a network on two by two logical devices.
+def bytes_of_step(kind: str, strategy: dict[str, Any]) -> tuple[list[dict[str, object]], dict[str, dict[str, int]]]:
+    """Compute a step of a network on four logical devices.
 
     Args:
       kind: `wide_deep` or `cnn`.
-      shard_optimizer: Whether each row has the moments of some variables only.
+      strategy: Options of the strategy mesh, with four devices.
 
     Returns:
       The planned memory of every device; and device → bytes of the weights, gradients and moments that are there.
@@ -79,44 +79,57 @@ def bytes_of_step(kind: str, shard_optimizer: bool) -> tuple[list[dict[str, obje
     import dataclasses
 
     import tensorflow as tf
+    import tf_keras
 
     from components.features.feature_spec import Dense, Ids
     from components.models.build import build
     from components.models.config import ModelConfig
     from components.models.inputs import Inputs
+    from components.models.stages import (
+        add_gradients,
+        assign_stages,
+        compute_gradients,
+        divide,
+        list_variable_stages,
+    )
     from components.trainer.config import TrainingConfig
-    from components.trainer.mesh import MeshCopies, Replica, _sum, create_devices
+    from components.trainer.mesh import MeshCopies, Replica, create_devices
     from components.trainer.optimizer import create_optimizer
     from components.trainer.placement import place
 
-    strategy = {"kind": "mesh", "data": 2, "model": 2, "shard_optimizer": shard_optimizer}
-    training = TrainingConfig.model_validate({"strategy": strategy, "batch_size": 10})
+    training = TrainingConfig.model_validate({"strategy": {"kind": "mesh", **strategy}, "batch_size": 20})
+    strategy = training.strategy
     devices = create_devices(training.strategy)
+    rows = 20 // strategy.data
     if kind == "cnn":
         config = ModelConfig(kind="cnn", hidden=(8,), filters=(4, 6))
         features = Inputs({"photo": Dense(48, image=(4, 4, 3)), "city": Ids(50, width=4)})
-        batch = {"photo": tf.ones([5, 48]), "city": tf.range(5, dtype=tf.int64)}
+        batch = {"photo": tf.ones([rows, 48]), "city": tf.range(rows, dtype=tf.int64)}
     else:
         config = ModelConfig(kind=kind, hidden=(8, 6))
         features = Inputs({"x": Dense(3), "city": Ids(51, width=4), "words": Ids(9, values=3)})
-        words = tf.ones([5, 3], tf.int64)
-        batch = {"x": tf.ones([5, 3]), "city": tf.range(20, 25, dtype=tf.int64), "words": words}
+        words = tf.ones([rows, 3], tf.int64)
+        batch = {"x": tf.ones([rows, 3]), "city": tf.range(20, 20 + rows, dtype=tf.int64), "words": words}
     planned = place(training, lambda: build(config, features, 1))
 
-    def replica() -> Replica:
+    tf_keras.backend.reset_uids()
+    network, optimizer = build(config, features, 1), create_optimizer(0.1)
+    optimizer.build(network.trainable_variables)
+    layer_stages = assign_stages(network, strategy.place)
+
+    def replica(names: list[str]) -> Replica:
+        tf_keras.backend.reset_uids()
         network, optimizer = build(config, features, 1), create_optimizer(0.1, placed=True)
+        stages = divide(network, layer_stages, names)
 
         def compute(inputs):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(network(inputs, training=True)))
-            return loss, tape.gradient(loss, network.trainable_variables)
+            return compute_gradients(network, stages, inputs, tf.reduce_mean, strategy.micro_batches)
 
         return Replica(network, optimizer, compute)
 
-    network, optimizer = build(config, features, 1), create_optimizer(0.1)
-    optimizer.build(network.trainable_variables)
-    copies = MeshCopies(devices, replica, network, optimizer, shard_optimizer)
-    measured = copies.measure_placement(10)
+    stage_of = list_variable_stages(network, layer_stages)
+    copies = MeshCopies(devices, replica, network, optimizer, strategy.shard_optimizer, stage_of)
+    measured = copies.measure_placement(20)
     assert measured.variables == planned.variables
     sizes: dict[str, dict[str, int]] = {}
 
@@ -130,7 +143,7 @@ def bytes_of_step(kind: str, shard_optimizer: bool) -> tuple[list[dict[str, obje
             _, gradients = copy.loss_and_gradients(batch)
         for variable, gradient in zip(copy.network.trainable_variables, gradients, strict=True):
             # A step moves the rows of a table to their devices when it adds up the gradients of the copies.
-            placed = _sum([gradient, gradient], variable.device)
+            placed = add_gradients([gradient, gradient], variable.device)
             for tensor in [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]:
                 device = placed.values.device if isinstance(placed, tf.IndexedSlices) else gradient.device
                 add("gradients", tensor, device)

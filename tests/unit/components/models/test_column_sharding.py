@@ -87,7 +87,7 @@ def test_convolution_and_gradients_equal_the_whole_kernel(stride: int) -> None:
     random = np.random.default_rng(2)
     images, kernel = random.uniform(-1, 1, (2, 6, 5, 3)), random.uniform(-1, 1, (3, 2, 3, 4))
     images, kernel = images.astype(np.float32), kernel.astype(np.float32)
-    with on_devices(DEVICES):
+    with on_devices([DEVICES]):
         layer = tf_keras.layers.Conv2D(4, (3, 2), strides=stride, use_bias=False)
         layer.build(images.shape)
     assert isinstance(layer.kernel, ColumnShards)
@@ -131,7 +131,7 @@ def test_convolution_of_groups_uses_the_whole_kernel() -> None:
 @pytest.mark.parametrize("rows", [7, 8])
 def test_lookup_in_ranges_of_rows_equals_the_whole_table(rows: int) -> None:
     values = np.random.default_rng(5).normal(size=(rows, 3)).astype(np.float32)
-    with on_devices(DEVICES), sharding.table():
+    with on_devices([DEVICES]), sharding.table():
         table = tf.Variable(tf.zeros(values.shape), name="rows", shape=values.shape, dtype=tf.float32)
     assert isinstance(table, RowShards)
     assert table.shape == values.shape
@@ -165,7 +165,7 @@ def test_lookup_in_ranges_of_rows_equals_the_whole_table(rows: int) -> None:
 
 
 def test_embeddings_of_keras_are_divided_and_kernels_of_attention_are_not() -> None:
-    with on_devices(DEVICES):
+    with on_devices([DEVICES]):
         embedding = tf_keras.layers.Embedding(5, 4)
         vectors = embedding(tf.constant([[0, 3]]))
         attention = tf_keras.layers.MultiHeadAttention(2, 4)
@@ -198,7 +198,7 @@ def test_other_operations_use_the_whole_matrix(matrix: Any) -> None:
 
 def test_columns_are_divided_if_the_devices_divide_them_and_otherwise_rows_of_tables() -> None:
     inputs = Inputs({"a": Dense(), "b": Dense(2), "x": Ids(300), "y": Ids(3)})
-    with on_devices(DEVICES):
+    with on_devices([DEVICES]):
         network = build(ModelConfig(kind="wide_deep", hidden=(6, 5, 4), normalisation="layer"), inputs, 1)
     shapes = {variable.name: tuple(variable.shape) for variable in network.variables if "norm" not in variable.name}
     assert shapes == {
@@ -222,7 +222,7 @@ def test_columns_are_divided_if_the_devices_divide_them_and_otherwise_rows_of_ta
 
 
 def test_variables_are_not_divided_on_one_device() -> None:
-    with on_devices(DEVICES[:1]):
+    with on_devices([DEVICES[:1]]):
         layer = tf_keras.layers.Dense(4)
         layer.build((None, 3))
         table = layers.Table([3], 2, "uniform")

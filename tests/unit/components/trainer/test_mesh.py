@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
+from components.models.stages import Stage, assign_stages, compute_gradients, divide, list_variable_stages
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.config import StrategyConfig
 from components.trainer.mesh import Mesh, MeshCopies, Replica, create_mesh
@@ -92,12 +95,17 @@ class Trained:
             self.optimizer.build(self.network.trainable_variables)
         self.replicas = replicas
 
-    def loss_and_gradients(self, rows: Any) -> Any:
+    def loss_and_gradients(self, rows: Any, stages: Sequence[Stage] = (), micro_batches: int = 1) -> Any:
         features, label = rows
+
+        def compute_loss(output: Any) -> Any:
+            logits = tf.reshape(output, [label.shape[0], -1])
+            return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(tf.broadcast_to(label, logits.shape), logits))
+
+        if stages:
+            return compute_gradients(self.network, stages, features, compute_loss, micro_batches, 1 / self.replicas)
         with tf.GradientTape() as tape:
-            logits = tf.reshape(self.network(features, training=True), [label.shape[0], -1])
-            losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.broadcast_to(label, logits.shape), logits)
-            loss = tf.reduce_mean(losses) / self.replicas
+            loss = compute_loss(self.network(features, training=True)) / self.replicas
         return loss, tape.gradient(loss, self.network.trainable_variables)
 
     def step(self, rows: Any) -> Any:
@@ -131,12 +139,19 @@ def copies(
     rate: float | None = None,
     config: OptimizerConfig = ADAM,
     sharded: bool = False,
+    place: dict[str, int] | None = None,
+    micro_batches: int = 1,
 ) -> MeshCopies:
-    def replica() -> Replica:
-        trained = Trained(kind, devices.data, placed=True, rate=rate, config=config)
-        return Replica(trained.network, trained.optimizer, trained.loss_and_gradients)
+    stages = assign_stages(whole.network, place) if place else {}
 
-    return MeshCopies(devices, replica, whole.network, whole.optimizer, sharded)
+    def replica(names: Sequence[str]) -> Replica:
+        trained = Trained(kind, devices.data, placed=True, rate=rate, config=config)
+        parts = divide(trained.network, stages, names) if stages else []
+        compute = functools.partial(trained.loss_and_gradients, stages=parts, micro_batches=micro_batches)
+        return Replica(trained.network, trained.optimizer, compute)
+
+    stage_of = list_variable_stages(whole.network, stages) if stages else None
+    return MeshCopies(devices, replica, whole.network, whole.optimizer, sharded, stage_of)
 
 
 def assert_equal(actual: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -170,6 +185,33 @@ def test_mesh_takes_the_same_steps_as_one_device(kind: str, rate: float | None, 
     in_training = compile_step if kind == "wide_deep" else lambda step: step
     losses = take(in_training(alone.step), 0, 4, kind)
     LOSSES.assert_close(take(in_training(mesh_copies.step), 0, 4, kind), losses)
+    mesh_copies.collect()
+    mesh_copies.collect_progress()
+    assert_equal(together.state(), alone.state())
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("kind", "place", "micro_batches", "devices"),
+    [
+        ("mlp", {"hidden_1/*": 1}, 4, Mesh((("CPU:0",) * 2,), 2)),
+        # The tables are on the first stage. Each of the three stages has two devices, and there are two copies.
+        ("dcn_v2", {"hidden_0*": 1, "cross_2": 2, "logits": 2}, 2, Mesh((("CPU:0",) * 6,) * 2, 3)),
+        pytest.param("cnn", {"photo_1*": 1}, 2, Mesh((("CPU:0",) * 2,), 2), marks=pytest.mark.slow),
+        pytest.param("two_tower", {"item_*": 1}, 4, Mesh((("CPU:0",) * 2,), 2), marks=pytest.mark.slow),
+    ],
+)
+def test_stages_take_the_same_steps_as_one_device(
+    kind: str, place: dict[str, int], micro_batches: int, devices: Mesh
+) -> None:
+    tf_keras.utils.set_random_seed(1)
+    config = OptimizerConfig(kind="sgd")
+    alone, together = (Trained(kind, config=config) for _ in range(2))
+    for mesh_variable, single_variable in zip(together.network.variables, alone.network.variables, strict=True):
+        mesh_variable.assign(single_variable)
+    mesh_copies = copies(together, kind, devices, config=config, place=place, micro_batches=micro_batches)
+    losses = take(alone.step, 0, 3, kind)
+    LOSSES.assert_close(take(mesh_copies.step, 0, 3, kind), losses)
     mesh_copies.collect()
     mesh_copies.collect_progress()
     assert_equal(together.state(), alone.state())

@@ -48,6 +48,23 @@ def test_bytes_follow_from_the_shapes() -> None:
     assert "divided by rows among the devices 0, 1: embedding_5/rows" in placed.describe_variables()
 
 
+def test_stages_have_separate_devices() -> None:
+    placed = place(rows=12, data=2, model=2, place={"hidden_0": 1, "logits/*": 2}, micro_batches=3)
+    devices = {variable.name: variable.devices for variable in placed.variables}
+    assert devices == {
+        "embedding_4/rows": (0, 1),
+        "embedding_5/rows": (0, 1),
+        "hidden_0/kernel": (2, 3),
+        "hidden_0/bias": (2,),
+        "logits/kernel": (4,),
+        "logits/bias": (4,),
+    }
+    assert [device.device for device in placed.devices] == [str(number) for number in range(12)]
+    weights = [device.weights for device in placed.devices]
+    assert weights[2:6] == [4 * (12 * 4 + 8), 4 * 12 * 4, 4 * 9, 0]
+    assert weights[:6] == weights[6:]
+
+
 def test_rows_have_the_moments_of_different_variables() -> None:
     whole, divided = place(data=2), place(data=2, shard_optimizer=True)
     assert sum(device.moments for device in divided.devices) == whole.devices[0].moments
@@ -63,9 +80,17 @@ def test_placement_is_written_and_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(("kind", "shard_optimizer"), [("wide_deep", False), ("cnn", True)])
-def test_plan_has_the_bytes_of_the_tensors_on_each_device(tmp_path: Path, kind: str, shard_optimizer: bool) -> None:
-    listed, sizes = in_child(tmp_path / "step.log", mesh_devices.bytes_of_step, kind, shard_optimizer)
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        ("wide_deep", {"data": 2, "model": 2}),
+        ("wide_deep", {"model": 2, "place": {"hidden_1": 1, "wide": 1}, "micro_batches": 2}),
+        ("cnn", {"data": 2, "model": 2, "shard_optimizer": True}),
+    ],
+    ids=["wide_deep", "stages", "cnn"],
+)
+def test_plan_has_the_bytes_of_the_tensors_on_each_device(tmp_path: Path, kind: str, strategy: dict[str, Any]) -> None:
+    listed, sizes = in_child(tmp_path / "step.log", mesh_devices.bytes_of_step, kind, strategy)
     planned, measured = listed[:4], listed[4:]
     assert [memory["device"] for memory in measured] == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
     for memory, expected in zip(measured, planned, strict=True):
@@ -74,4 +99,5 @@ def test_plan_has_the_bytes_of_the_tensors_on_each_device(tmp_path: Path, kind: 
         assert (actual["weights"], actual["moments"]) == (memory["weights"], memory["moments"])
         # A device has the gradients of its range of rows only, and the plan counts all IDs of the batch.
         assert 0 < actual["gradients"] <= memory["gradients"]
-        assert memory["gradients"] - actual["gradients"] <= (0 if kind == "cnn" else 5 * 4 * (4 + 8))
+        rows = 20 // strategy.get("data", 1)
+        assert memory["gradients"] - actual["gradients"] <= (0 if kind == "cnn" else rows * 4 * (4 + 8))

@@ -16,6 +16,21 @@ from components.trainer.config import TrainingConfig
         ({"batch_size": 255, "strategy": {"kind": "multi_worker"}}, "expected a multiple of 2, received 255"),
         ({"batch_size": 255, "strategy": {"kind": "mesh", "data": 2}}, "expected a multiple of 2, received 255"),
         ({"batch_size": 2**31}, "less than or equal to 2147483647"),
+        ({"strategy": {"place": {"a*": 1}}}, "place: expected kind mesh, received none"),
+        (
+            {"strategy": {"kind": "mesh", "place": {"a": 0, "b": 2}}},
+            "place: expected all numbers from 0 to 2, received [0, 2]",
+        ),
+        ({"strategy": {"kind": "mesh", "micro_batches": 2}}, "micro_batches: expected place with micro_batches 2"),
+        (
+            {"batch_size": 12, "strategy": {"kind": "mesh", "data": 2, "place": {"a": 1}, "micro_batches": 4}},
+            "strategy.data times strategy.micro_batches parts; expected a multiple of 8, received 12",
+        ),
+        (
+            {"optimizer": {"accumulate": 2}, "strategy": {"kind": "mesh", "place": {"a": 1}, "micro_batches": 2}},
+            "strategy.micro_batches: expected optimizer.accumulate 1, received 2",
+        ),
+        ({"folds": 3, "strategy": {"kind": "mesh", "place": {"a": 1}}}, "expected a single network, received folds 3"),
         ({"precision": "mixed_bfloat16", "strategy": {"kind": "mesh"}}, "expected float32, which a mesh computes in"),
         ({"precision": "mixed_float16", "strategy": {"kind": "parameter_server"}}, "choose mixed_bfloat16"),
         ({"tensorboard": {"profile": [20, 10]}}, "expected [first step, last step], received [20, 10]"),

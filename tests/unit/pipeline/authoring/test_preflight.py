@@ -199,3 +199,13 @@ def test_number_of_classes_in_a_schema_is_limited(loaded: Loaded, tmp_path: Path
     write(limits.MOST_CLASSES + 1)
     with pytest.raises(InputError, match=r"data.label: expected at most 10,000 classes, received 10,001 in the domain"):
         preflight.check_data(multiclass)
+
+
+@pytest.mark.extended
+def test_pattern_that_matches_no_layer_is_refused_with_the_names_of_the_layers(tmp_path: Path) -> None:
+    lines = "model: {{kind: mlp, hidden: [4, 4]}}\ntraining: {{strategy: {{kind: mesh, place: {{{}: 1}}}}}}"
+    preflight.check_place(load_small(tmp_path, lines.format("hidden_1")))
+    with pytest.raises(InputError, match="'decoder_\\*', which matches none") as raised:
+        preflight.check_place(load_small(tmp_path, lines.format('"decoder_*"')))
+    assert "small.yaml:6: training.strategy.place: expected patterns" in raised.value.headline
+    assert "choose from the layers numbers, hidden_0, hidden_1, logits" in raised.value.headline
