@@ -64,7 +64,9 @@ class RowShards(_Shards):
 
 
 @contextlib.contextmanager
-def on_devices(stages: Sequence[Sequence[str]], stage_of: Mapping[str, int] | None = None) -> Iterator[None]:
+def on_devices(
+    stages: Sequence[Sequence[str]], stage_of: Mapping[str, int] | None = None, divides_rows: bool = True
+) -> Iterator[None]:
     """Create variables in the block as shards on the devices of a stage if they can be divided, others on its first.
 
     Shards are initialized with zeros. The names of ColumnShards end with `part_0`, of RowShards with `range_0`.
@@ -72,10 +74,13 @@ def on_devices(stages: Sequence[Sequence[str]], stage_of: Mapping[str, int] | No
     Args:
       stages: Names of the devices of every stage, for tf.device; all stages have the same number of devices.
       stage_of: Name of a variable, such as `hidden_0/kernel` → its stage; 0 for others.
+      divides_rows: Whether tables whose columns cannot be divided are divided into ranges of rows.
     """
 
     def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable | _Shards:
         kind = _choose_division(options["name"], options.get("shape"), len(stages[0]))
+        if kind is RowShards and not divides_rows:
+            kind = None
         path = f"{tf.get_current_name_scope()}/{options['name']}"
         stage = (stage_of or {}).get(path)
         devices = stages[stage or 0]

@@ -22,9 +22,10 @@ class StrategyConfig(Section):
 
     kind: Literal["none", "mirrored", "multi_worker", "parameter_server", "mesh", "tpu"] = "none"
     """none: one process, one device; mirrored: one process, all its GPUs; multi_worker: MultiWorkerMirroredStrategy,
-    processes with synchronous steps; parameter_server: ParameterServerStrategy, workers with asynchronous steps, and
-    servers that hold the variables; mesh: one process with `data` times `model` devices, which are its GPUs or, on a
-    machine without GPUs, logical devices of its CPU; tpu: a TPU."""
+    processes with synchronous steps, each with a mesh if `data`, `model` or `place` are set; parameter_server:
+    ParameterServerStrategy, workers with asynchronous steps, and servers that hold the variables; mesh: one process
+    with `data` times `model` devices, which are its GPUs or, on a machine without GPUs, logical devices of its CPU;
+    tpu: a TPU."""
     workers: PositiveInt = 2
     """multi_worker and parameter_server: number of tasks that compute gradients."""
     max_workers: PositiveInt | None = None
@@ -62,6 +63,11 @@ class StrategyConfig(Section):
         return max(self.place.values(), default=0) + 1
 
     @property
+    def has_mesh(self) -> bool:
+        """Whether a process has a mesh of devices, alone or as one of several workers."""
+        return self.kind == "mesh" or (self.kind == "multi_worker" and self.data * self.stages * self.model > 1)
+
+    @property
     def is_cluster(self) -> bool:
         """Whether the strategy needs several processes."""
         return self.kind in ("multi_worker", "parameter_server")
@@ -78,7 +84,8 @@ class StrategyConfig(Section):
 
     @model_validator(mode="after")
     def _in_order(self) -> StrategyConfig:
-        check_fields_of_kind(self, {"max_workers": ("parameter_server",), "place": ("mesh",)}, self.kind)
+        kinds = {"max_workers": ("parameter_server",), "place": ("mesh", "multi_worker")}
+        check_fields_of_kind(self, kinds, self.kind)
         if self.max_workers is not None and not self.min_workers <= self.workers <= self.max_workers:
             raise ValueError(
                 "expected min_workers <= workers <= max_workers, "
@@ -281,9 +288,10 @@ class TrainingConfig(Section):
                 f"schedule.warm_up_steps: expected fewer than the {self.steps} steps, "
                 f"received {self.schedule.warm_up_steps}"
             )
-        if self.jit_compile and strategy.kind in ("parameter_server", "mesh"):
+        if self.jit_compile and (strategy.kind == "parameter_server" or strategy.has_mesh):
+            name = strategy.kind if strategy.kind == "parameter_server" else "mesh"
             raise ValueError(
-                f"jit_compile: expected strategy none, mirrored, multi_worker or tpu, received {strategy.kind}, which "
+                f"jit_compile: expected strategy none, mirrored, multi_worker or tpu, received {name}, which "
                 "reads variables of several devices"
             )
         if self.jit_compile and self.optimizer.accumulate > 1:
@@ -304,9 +312,11 @@ class TrainingConfig(Section):
                 f"batch_size is shared by the workers of multi_worker; expected a multiple of {strategy.workers}, "
                 f"received {self.batch_size}"
             )
-        parts = strategy.data * strategy.micro_batches
-        if strategy.kind == "mesh" and self.batch_size % parts:
+        workers = strategy.workers if strategy.is_cluster else 1
+        parts = strategy.data * strategy.micro_batches * workers
+        if strategy.has_mesh and self.batch_size % parts:
             names = "strategy.data" + (" times strategy.micro_batches" if strategy.micro_batches > 1 else "")
+            names += " times strategy.workers" if workers > 1 else ""
             raise ValueError(
                 f"batch_size is divided into {names} parts; expected a multiple of {parts}, received {self.batch_size}"
             )
@@ -320,12 +330,12 @@ class TrainingConfig(Section):
                 f"strategy.place: expected a single network, received folds {self.folds}, whose layers have the same "
                 "names; remove one"
             )
-        if strategy.shard_optimizer and (strategy.kind != "mesh" or self.optimizer.clip_norm is not None):
+        if strategy.shard_optimizer and (not strategy.has_mesh or self.optimizer.clip_norm is not None):
             raise ValueError(
                 "strategy.shard_optimizer: expected kind mesh, and an optimizer without clip_norm, which needs all "
                 f"gradients; received {strategy.kind} and clip_norm {self.optimizer.clip_norm}"
             )
-        if strategy.kind == "mesh" and self.precision != "float32":
+        if strategy.has_mesh and self.precision != "float32":
             raise ValueError(f"precision: expected float32, which a mesh computes in, received {self.precision}")
         if strategy.kind == "parameter_server" and self.precision == "mixed_float16":
             raise ValueError("mixed_float16 scales its loss, which parameter_server cannot do; choose mixed_bfloat16")

@@ -5,6 +5,8 @@ convolutions and tables of IDs are divided among the devices, see column_shardin
 over the devices that have the same shard, so a device stores gradients and moments only for its variables. Every device
 receives the gradients of all other devices and adds them in the same order, so the copies stay equal.
 
+With `multi_worker`, every process has a mesh, and the gradients are also summed over the processes.
+
 With `place`, a copy consists of stages, which have separate devices, see stages. The devices of a stage divide its
 variables.
 
@@ -30,7 +32,7 @@ import tf_keras
 from components.base.errors import InputError
 from components.compat.tensorflow import has_slots, optimizer_slots
 from components.models import column_sharding
-from components.models.stages import add_gradients
+from components.models.stages import Gradient, add_gradients
 from components.trainer.config import StrategyConfig
 from components.trainer.gradients import LossAndGradients
 from components.trainer.input_pipeline import Batch
@@ -88,9 +90,15 @@ def create_mesh(config: StrategyConfig, gpus: int) -> Mesh:
       gpus: Number of GPUs that TensorFlow sees.
 
     Raises:
-      InputError: If there are GPUs, but too few.
+      InputError: If there are GPUs, but too few, or several processes.
     """
     count = config.data * config.stages * config.model
+    if gpus and config.is_cluster:
+        raise InputError(
+            f"training.strategy: expected no GPUs for workers with a mesh, received {gpus}, which multi_worker would "
+            "use as separate replicas",
+            "choose kind mesh, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1",
+        )
     if gpus and gpus < count:
         raise InputError(
             f"training.strategy: expected at most as many devices as GPUs, {gpus}, received data {config.data} times "
@@ -126,6 +134,7 @@ class MeshCopies:
       optimizer: The network's optimizer, built, with the initial `iterations` and moments.
       shards_optimizer: Whether each row has the moments of some variables only.
       stage_of: Name of a variable → its stage; 0 for others.
+      workers: Strategy of several processes with a mesh each, whose gradients are added up; None for one process.
     """
 
     def __init__(
@@ -136,7 +145,9 @@ class MeshCopies:
         optimizer: tf_keras.optimizers.Optimizer,
         shards_optimizer: bool = False,
         stage_of: Mapping[str, int] | None = None,
+        workers: tf.distribute.Strategy | None = None,
     ) -> None:
+        self._workers = workers
         self._mesh, self._stage_of = mesh, stage_of or {}
         self._optimizer = optimizer
         self._replicas: list[Replica] = []
@@ -144,7 +155,8 @@ class MeshCopies:
         self._rows: list[int] | None = None
         for row in range(mesh.data):
             stages = mesh.list_stages(row)
-            with column_sharding.on_devices(stages, self._stage_of):
+            # Collective operations need gradients with the same number of rows in every step.
+            with column_sharding.on_devices(stages, self._stage_of, divides_rows=workers is None):
                 replica = create_replica([devices[0] for devices in stages])
                 if shards_optimizer:
                     self._rows = _divide_variables(network, replica.network, mesh.data)
@@ -176,7 +188,7 @@ class MeshCopies:
           batch: A batch whose size is a multiple of the rows of the mesh.
 
         Returns:
-          The mean loss, a float32 scalar.
+          The mean loss, a float32 scalar; with several processes, the part of this process.
         """
         losses, gradients = [], []
         rows = list(zip(self._mesh.devices, self._replicas, strict=True))
@@ -185,10 +197,15 @@ class MeshCopies:
                 loss, part_gradients = replica.loss_and_gradients(part)
             losses.append(loss)
             gradients.append(part_gradients)
+        terms = list(zip(*gradients, strict=True))
+        if self._workers is not None:
+            first = self._replicas[0].network.trainable_variables
+            sums = [add_gradients(several, variable.device) for several, variable in zip(terms, first, strict=True)]
+            terms = [(gradient,) for gradient in _add_over_workers(sums, self._workers)]
         for row, (devices, replica) in enumerate(rows):
             variables = self._select(row, replica.network.trainable_variables)
-            parts = self._select(row, zip(*gradients, strict=True))
-            sums = [add_gradients(terms, variable.device) for terms, variable in zip(parts, variables, strict=True)]
+            parts = self._select(row, terms)
+            sums = [add_gradients(several, variable.device) for several, variable in zip(parts, variables, strict=True)]
             with tf.device(devices[0]):
                 replica.optimizer.apply_gradients(zip(sums, variables, strict=True))
         self._copy_updates()
@@ -230,12 +247,12 @@ class MeshCopies:
         weights, moments = Counter[str](), Counter[str]()
         for replica in self._replicas:
             for variable in replica.network.variables:
-                weights[variable.device] += count_bytes(variable)
+                weights[_shorten(variable.device)] += count_bytes(variable)
         for row, replica in enumerate(self._replicas):
             for variable in self._select(row, replica.network.trainable_variables):
                 for slot in optimizer_slots(replica.optimizer, variable):
-                    moments[slot.device] += count_bytes(slot)
-        return {_shorten(device): (weights[device], moments[device]) for device in sorted(weights)}
+                    moments[_shorten(slot.device)] += count_bytes(slot)
+        return {device: (weights[device], moments[device]) for devices in self._mesh.devices for device in devices}
 
     def measure_placement(self, batch_size: int) -> Placement:
         """Return where the variables are; weights and moments are measured on the devices.
@@ -257,6 +274,18 @@ class MeshCopies:
                 for device, (weights, moments) in self.memory().items()
             ),
         )
+
+
+def _add_over_workers(gradients: Sequence[Gradient], workers: tf.distribute.Strategy) -> list[Gradient]:
+    """Add up the gradients of all processes; every process gets the sums."""
+
+    def add(*terms: Gradient) -> list[Gradient]:
+        sums: list[Gradient] = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, list(terms))
+        return sums
+
+    # The optimizers cannot run in a replica of the strategy, because their variables do not belong to it.
+    sums = iter(workers.run(add, args=tuple(gradient for gradient in gradients if gradient is not None)))
+    return [None if gradient is None else next(sums) for gradient in gradients]
 
 
 def _match_variables(

@@ -154,9 +154,11 @@ def place(training: TrainingConfig, build_network: Callable[[], tf_keras.Model])
             network = build_network()
             stage_of = list_variable_stages(network, assign_stages(network, strategy.place))
         tf_keras.backend.reset_uids()
-        with column_sharding.on_devices([["CPU:0"] * strategy.model] * strategy.stages, stage_of):
+        devices = [["CPU:0"] * strategy.model] * strategy.stages
+        with column_sharding.on_devices(devices, stage_of, divides_rows=not strategy.is_cluster):
             network = build_network()
-    variables = tuple(list_variables(network, training.batch_size // strategy.data, strategy.model, stage_of))
+    rows = training.batch_size // (strategy.data * (strategy.workers if strategy.is_cluster else 1))
+    variables = tuple(list_variables(network, rows, strategy.model, stage_of))
     return Placement(variables, tuple(_compute_memory(variables, training.strategy, training.optimizer.copies - 1)))
 
 

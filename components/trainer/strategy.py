@@ -104,13 +104,13 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     Raises:
       InputError: If the cluster or the machine does not fit the strategy.
     """
-    if config.strategy.kind == "mesh":
-        return Distribution(tf.distribute.get_strategy(), role, create_devices(config.strategy))
+    # TensorFlow creates logical devices before the strategy of several processes starts its server.
+    mesh = create_devices(config.strategy) if config.strategy.has_mesh else None
     with limit_to_loopback(role):
         created = _create_strategy(config.strategy, role)
     if isinstance(created, ElasticWorkers):
         return Distribution(created.group.strategy, role, elastic=created)
-    return Distribution(created, role)
+    return Distribution(created, role, mesh)
 
 
 def wait_for_all_replicas(strategy: tf.distribute.Strategy) -> None:

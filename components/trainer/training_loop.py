@@ -226,17 +226,21 @@ class TrainingLoop:
     def _create_mesh_steps(
         self, mesh: Mesh, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer
     ) -> SynchronousSteps:
-        strategy = self.config.strategy
+        strategy, distributed = self.config.strategy, self.distribution.strategy
+        workers = distributed.num_replicas_in_sync
         stage_of_layer = assign_stages(network, strategy.place) if strategy.place else {}
 
         def replica(devices: Sequence[str]) -> Replica:
             copy, optimizer = self.learner.build(), _create_optimizer(self.config, placed=True)
             stages = divide(copy, stage_of_layer, devices) if stage_of_layer else []
-            return Replica(copy, optimizer, self._create_gradient_function(copy, optimizer, mesh.data, stages))
+            return Replica(
+                copy, optimizer, self._create_gradient_function(copy, optimizer, mesh.data * workers, stages)
+            )
 
         stage_of = list_variable_stages(network, stage_of_layer) if stage_of_layer else {}
-        copies = MeshCopies(mesh, replica, network, optimizer, strategy.shard_optimizer, stage_of)
-        placed = copies.measure_placement(self.config.batch_size)
+        options = strategy.shard_optimizer, stage_of, distributed if workers > 1 else None
+        copies = MeshCopies(mesh, replica, network, optimizer, *options)
+        placed = copies.measure_placement(self.config.batch_size // workers)
         for line in (*placed.describe_variables(), *placed.devices):
             logging.info("%s", line)
         placement.write(self.folders.events, placed)
@@ -328,8 +332,7 @@ class SynchronousSteps:
         def execute(count: tf.Tensor, local_stop: tf.Tensor) -> tf.Tensor:
             def body(done: tf.Tensor, total: tf.Tensor, waited: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
                 batch, seconds = measure_wait(lambda: next(iterator))
-                total = strategy.run(lambda batch, before: before + step(batch), args=(batch, total))
-                return done + 1, total, waited + seconds
+                return done + 1, self._take_step(strategy, step, batch, total), waited + seconds
 
             start = [0, strategy.run(lambda: tf.constant(0.0)), 0.0]
             _, total, waited = tf.while_loop(lambda done, *_: done < count, body, start, parallel_iterations=1)
@@ -345,6 +348,12 @@ class SynchronousSteps:
         total, waited, *stop = self._execute(tf.constant(count), tf.constant(local_stop(), tf.float32)).numpy()
         self.input_wait += float(waited)
         return total / count, Stop(*(flag > 0 for flag in stop))
+
+    def _take_step(
+        self, strategy: tf.distribute.Strategy, step: ReplicaStep, batch: Batch, total: tf.Tensor
+    ) -> tf.Tensor:
+        """Return the total loss of the replicas of this process after one more step."""
+        return strategy.run(lambda batch, before: before + step(batch), args=(batch, total))
 
     def collect(self) -> None:
         """Do nothing: the steps update the loop's network and optimizer."""
@@ -373,6 +382,12 @@ class MeshSteps(SynchronousSteps):
         result = super().run(count, local_stop)
         self._copies.collect_progress()
         return result
+
+    def _take_step(
+        self, strategy: tf.distribute.Strategy, step: ReplicaStep, batch: Batch, total: tf.Tensor
+    ) -> tf.Tensor:
+        # The step is not a replica of the strategy, which only provides the batch of this process.
+        return total + step(strategy.run(lambda batch: batch, args=(batch,)))
 
     def collect(self) -> None:
         """See Steps."""

@@ -104,7 +104,7 @@ def _list_tables(config: Config, graph: str | None) -> list[TableSize]:
 
 def _compute_placement(config: Config, graph: str | None) -> Placement | None:
     """Return where a mesh will have the variables of the network; None if the training does not use a mesh."""
-    if config.training.strategy.kind != "mesh" or config.model.run_fn:
+    if not config.training.strategy.has_mesh or config.model.run_fn:
         return None
     from components.trainer.placement import compute_placement
     from pipeline.authoring.plans import training_plan

@@ -75,6 +75,10 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "cache": "none",
         "table_learning_rate": 0.05,
     },
+    "in_step": {"strategy": MULTI_WORKER},
+    "in_step-mesh": {
+        "strategy": {**MULTI_WORKER, "model": 2, "place": {"deep_logits": 1}, "micro_batches": 2},
+    },
     "in_step-float16": {
         "strategy": MULTI_WORKER,
         "precision": "mixed_float16",
@@ -118,6 +122,8 @@ SLOW = {
     "max_size-bfloat16",
     "fixed-streaming",
     "in_step-bfloat16-streaming",
+    "in_step",
+    "in_step-mesh",
     "in_step-float16",
     "mirrored-float16",
     "alone-xla",
@@ -256,6 +262,14 @@ def test_stages_of_a_mesh_are_the_same_training(get_training: Callable[[str], En
     weights = [device["weights"] for device in placed["devices"]]
     # The tables and the weights of IDs are on the first stage, and the layers on the second, in both copies.
     assert weights == [4 * (41 * 8 + 5 * 4 + 46), 4 * (22 * 16 + 16 + 16 + 1)] * 2
+
+
+@pytest.mark.slow
+def test_workers_with_a_mesh_each_are_the_same_training(get_training: Callable[[str], EndedTraining]) -> None:
+    mesh, plain = get_training("in_step-mesh"), get_training("in_step")
+    np.testing.assert_allclose(mesh.outputs.predictions, plain.outputs.predictions, rtol=0, atol=1e-5)
+    for worker in ("worker-0", "worker-1"):
+        assert "whole on device 2: deep_logits/kernel, deep_logits/bias\n" in mesh.log(worker)
 
 
 @pytest.mark.parametrize("name", mark_trainings("alone-bfloat16", "alone-float16"))

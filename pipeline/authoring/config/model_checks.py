@@ -261,7 +261,7 @@ def _monotone(config: Config) -> Iterator[Problem]:
 def _mesh(config: Config) -> Iterator[Problem]:
     """Yield models whose layers cannot be divided among the devices of a mesh."""
     strategy, model = config.training.strategy, config.model
-    if strategy.kind != "mesh":
+    if not strategy.has_mesh:
         return
     if model.run_fn:
         yield Problem(("training", "strategy", "kind"), "a run_fn chooses its devices itself; remove mesh")

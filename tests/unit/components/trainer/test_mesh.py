@@ -48,6 +48,17 @@ def test_mesh_with_more_devices_than_gpus_is_an_error() -> None:
     assert "choose a smaller mesh" in raised.value.remedy
 
 
+def test_stages_have_groups_of_devices_and_workers_with_a_mesh_no_gpus() -> None:
+    config = StrategyConfig(kind="mesh", data=2, model=2, place={"head": 1})
+    mesh = create_mesh(config, 8)
+    assert mesh.list_stages(1) == [("GPU:4", "GPU:5"), ("GPU:6", "GPU:7")]
+    workers = StrategyConfig(kind="multi_worker", model=2)
+    assert create_mesh(workers, 0).devices == (("CPU:0", "CPU:1"),)
+    with pytest.raises(InputError, match="expected no GPUs for workers with a mesh, received 4") as raised:
+        create_mesh(workers, 4)
+    assert raised.value.remedy.startswith("choose kind mesh")
+
+
 def inputs_of(kind: str) -> Inputs:
     return IMAGES if kind == "cnn" else INPUTS
 

@@ -16,7 +16,7 @@ from components.trainer.config import TrainingConfig
         ({"batch_size": 255, "strategy": {"kind": "multi_worker"}}, "expected a multiple of 2, received 255"),
         ({"batch_size": 255, "strategy": {"kind": "mesh", "data": 2}}, "expected a multiple of 2, received 255"),
         ({"batch_size": 2**31}, "less than or equal to 2147483647"),
-        ({"strategy": {"place": {"a*": 1}}}, "place: expected kind mesh, received none"),
+        ({"strategy": {"place": {"a*": 1}}}, "place: expected kind mesh or multi_worker, received none"),
         (
             {"strategy": {"kind": "mesh", "place": {"a": 0, "b": 2}}},
             "place: expected all numbers from 0 to 2, received [0, 2]",
@@ -29,6 +29,14 @@ from components.trainer.config import TrainingConfig
         (
             {"optimizer": {"accumulate": 2}, "strategy": {"kind": "mesh", "place": {"a": 1}, "micro_batches": 2}},
             "strategy.micro_batches: expected optimizer.accumulate 1, received 2",
+        ),
+        (
+            {"batch_size": 15, "strategy": {"kind": "multi_worker", "workers": 3, "data": 2}},
+            "strategy.data times strategy.workers parts; expected a multiple of 6, received 15",
+        ),
+        (
+            {"precision": "mixed_bfloat16", "strategy": {"kind": "multi_worker", "model": 2}},
+            "expected float32, which a mesh computes in",
         ),
         ({"folds": 3, "strategy": {"kind": "mesh", "place": {"a": 1}}}, "expected a single network, received folds 3"),
         ({"precision": "mixed_bfloat16", "strategy": {"kind": "mesh"}}, "expected float32, which a mesh computes in"),
