@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +13,25 @@ from tensorflow.python.distribute.coordinator import cluster_coordinator
 from tensorflow.python.eager import context
 
 _WORKER = "worker"
+
+
+@contextmanager
+def begin_at(strategy: tf.distribute.ParameterServerStrategy, ps: int) -> Iterator[None]:
+    """Place the first shard of a variable that is created in the block on this ps, and the others on the next ones.
+
+    The strategy places variables and shards in turn, by a private count. Variables that are created after the block
+    continue where the previous ones ended. Checked with TensorFlow 2.16 and 2.21.
+
+    Args:
+      strategy: The strategy in whose scope the variable is created.
+      ps: Number of the ps.
+    """
+    extended = strategy.extended
+    count, extended._variable_count = extended._variable_count, ps
+    try:
+        yield
+    finally:
+        extended._variable_count = count
 
 
 class WorkerGroup:

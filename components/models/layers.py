@@ -103,7 +103,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         """Create the variable of rows, and the variable of quotients if a range has quotients."""
         rows = sum(division.rows for division in self.divided)
         # tf_keras cannot cast a sharded variable automatically, so `call` casts the rows.
-        with sharding.table():
+        with sharding.table(self.name):
             self.rows = self.add_weight(
                 "rows", (rows, self.width), initializer=self.initializer, experimental_autocast=False
             )

@@ -5,11 +5,13 @@ A dense layer reads its whole kernel in every step, so shards of a kernel would 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,13 +19,17 @@ Partitioner = Callable[..., Sequence[int]]
 """Function (shape, dtype, axis) → number of shards per axis; see
 tf.distribute.experimental.partitioners.Partitioner."""
 
-_table: ContextVar[bool] = ContextVar("table", default=False)
+_table: ContextVar[str | None] = ContextVar("table", default=None)
 
 
 @contextmanager
-def table() -> Iterator[None]:
-    """Mark the variables that are created in the block as tables of IDs."""
-    token = _table.set(True)
+def table(name: str = "") -> Iterator[None]:
+    """Mark the variables that are created in the block as parts of a table of IDs.
+
+    Args:
+      name: Name of the table.
+    """
+    token = _table.set(name)
     try:
         yield
     finally:
@@ -32,16 +38,38 @@ def table() -> Iterator[None]:
 
 def is_table() -> bool:
     """Return whether variables that are created now are tables of IDs."""
-    return _table.get()
+    return _table.get() is not None
 
 
-def for_tables_only(partitioner: Partitioner) -> Partitioner:
-    """Wrap a partitioner so that variables other than tables of IDs get a single shard."""
+def for_tables_only(partitioner: Callable[[str], Partitioner]) -> Partitioner:
+    """Return a partitioner that divides tables of IDs, each in its way, and gives other variables a single shard.
+
+    Args:
+      partitioner: Function from the name of a table to its partitioner.
+    """
 
     def shards(shape: tf.TensorShape, dtype: tf.DType, axis: int = 0) -> Sequence[int]:
-        return partitioner(shape, dtype, axis) if is_table() else [1] * len(shape)
+        name = _table.get()
+        return [1] * len(shape) if name is None else partitioner(name)(shape, dtype, axis)
 
     return shards
+
+
+@contextmanager
+def place_tables(begin: Callable[[str], AbstractContextManager[None]]) -> Iterator[None]:
+    """Choose the ps of the tables of IDs that are created in the block, which is inside the scope of a strategy.
+
+    Args:
+      begin: Function from the name of a table to a context in which the strategy places the shards of a variable.
+    """
+
+    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+        name = _table.get()
+        with contextlib.nullcontext() if name is None else begin(name):
+            return next_creator(**options)
+
+    with tf.variable_creator_scope(create):
+        yield
 
 
 def count_bytes_by_task(variables: Iterable[tf.Variable]) -> Counter[str]:

@@ -11,6 +11,9 @@ from components.models.config import ModelConfig
 
 _WIDE = ("wide_deep", "dlrm", "linear")
 """The kinds with one weight per ID."""
+WIDE = "wide"
+"""Name of the layer with one weight per ID."""
+QUOTIENTS = "quotients"
 _FLOAT = 4
 Entries = Callable[[Feature], int | None]
 """Function from a feature to the number of entries of its vocabulary; None if the number is unknown."""
@@ -27,6 +30,7 @@ class TableSize:
       width: Number of columns.
       most: Whether `rows` is an upper bound, because the size of the vocabulary is unknown.
       copies: Number of floats that training stores per weight: the weight, and what the optimizer keeps.
+      table: Name of the layer that contains the table, together with the tables of other features.
     """
 
     feature: str
@@ -35,6 +39,7 @@ class TableSize:
     width: int
     most: bool
     copies: int
+    table: str
 
     @property
     def weights(self) -> int:
@@ -85,13 +90,32 @@ def table_sizes(
         tables = []
         # A table that is shared with another column is counted there.
         if model.kind != "linear" and feature.shares is None:
-            tables.append(("embedding", model.width(ids, op.embedding)))
+            width = model.width(ids, op.embedding)
+            tables.append(("embedding", width, name_embedding(model, width)))
         if model.kind in _WIDE:
-            tables.append(("weights", outputs))
-        for kind, width in tables:
-            sizes.append(TableSize(feature.name, kind, divided * networks, width, is_most, copies))
+            tables.append(("weights", outputs, WIDE))
+        for kind, width, table in tables:
+            sizes.append(TableSize(feature.name, kind, divided * networks, width, is_most, copies, table))
             if quotients:
-                sizes.append(
-                    TableSize(feature.name, f"quotients of {kind}", quotients * networks, width, is_most, copies)
-                )
+                kind = f"{QUOTIENTS} of {kind}"
+                sizes.append(TableSize(feature.name, kind, quotients * networks, width, is_most, copies, table))
     return sizes
+
+
+def name_embedding(model: ModelConfig, width: int) -> str:
+    """Return the name of the layer with the embeddings of a width."""
+    return "embedding" if model.kind == "dlrm" else f"embedding_{width}"
+
+
+def list_possible_tables(model: ModelConfig, features: FeaturesConfig) -> set[str]:
+    """Return the names of all tables that a model may have, whatever the sizes of the vocabularies are."""
+    embedded = [feature for feature in features.declared if isinstance(feature.op, Embedded)]
+    names = {WIDE} if embedded and model.kind in _WIDE else set()
+    if model.kind == "linear":
+        return names
+    for feature in embedded:
+        configured = getattr(feature.op, "embedding", None)
+        # Widths grow with the root of the number of IDs up to the width of the model.
+        ids = [1] if configured else [4**power for power in range(32)]
+        names |= {name_embedding(model, model.width(count, configured)) for count in ids}
+    return names

@@ -17,6 +17,27 @@ ClassWeights = Literal["balanced"] | dict[str, PositiveFloat]
 NewIds = Literal["mean", "unknown", "random"]
 
 
+class PartitionConfig(Section):
+    """How a table of IDs is divided among the ps."""
+
+    partitioner: Literal["min_size", "max_size", "fixed", "hash"]
+    """As `strategy.partitioner`."""
+    shard_over_mb: PositiveFloat | None = None
+    """min_size and max_size: as `strategy.shard_over_mb`, which it replaces."""
+    shards: PositiveInt | None = None
+    """fixed: number of shards, by default one per ps."""
+
+    @model_validator(mode="after")
+    def _check_options(self) -> PartitionConfig:
+        if self.shards is not None and self.partitioner != "fixed":
+            raise ValueError(f"shards: expected partitioner fixed, received {self.partitioner}; remove one of them")
+        if self.shard_over_mb is not None and self.partitioner not in ("min_size", "max_size"):
+            raise ValueError(
+                f"shard_over_mb: expected partitioner min_size or max_size, received {self.partitioner}; remove it"
+            )
+        return self
+
+
 class StrategyConfig(Section):
     """How training is distributed."""
 
@@ -36,11 +57,17 @@ class StrategyConfig(Section):
     """With `max_workers`: training waits while fewer workers are present."""
     ps: PositiveInt = 2
     """parameter_server: number of tasks that hold the variables."""
-    partitioner: Literal["min_size", "max_size", "fixed"] = "min_size"
+    partitioner: Literal["min_size", "max_size", "fixed", "hash"] = "min_size"
     """parameter_server: how the tables of IDs are sharded. min_size: one shard per ps, but no shard smaller than
-    `shard_over_mb`; max_size: enough shards to keep every shard below `shard_over_mb`; fixed: one shard per ps."""
+    `shard_over_mb`; max_size: enough shards to keep every shard below `shard_over_mb`; fixed: `shards` shards; hash:
+    every table is a whole, on a ps that the hash of its name chooses."""
     shard_over_mb: PositiveFloat = 1.0
     """The size that `partitioner` uses, in MiB."""
+    shards: PositiveInt | None = None
+    """With `partitioner: fixed`: number of shards, by default one per ps."""
+    tables: dict[str, PartitionConfig] = Field(default_factory=dict)
+    """parameter_server: table → how it is divided, instead of `partitioner`. A table is a variable that joins all
+    columns of the same embedding width; `plan` prints the names, such as embedding_8 and wide."""
 
     data: PositiveInt = 1
     """mesh: number of parts of a batch; a copy of the network computes each part."""
@@ -82,10 +109,21 @@ class StrategyConfig(Section):
         """Maximum number of workers; every worker has an address."""
         return self.max_workers or self.workers
 
+    def partition(self, table: str) -> PartitionConfig:
+        """Return how a table is divided."""
+        default = PartitionConfig(partitioner=self.partitioner, shards=self.shards)
+        partition = self.tables.get(table, default)
+        if partition.partitioner not in ("min_size", "max_size") or partition.shard_over_mb is not None:
+            return partition
+        return partition.model_copy(update={"shard_over_mb": self.shard_over_mb})
+
     @model_validator(mode="after")
     def _in_order(self) -> StrategyConfig:
-        kinds = {"max_workers": ("parameter_server",), "place": ("mesh", "multi_worker")}
+        servers = ("parameter_server",)
+        kinds = {"max_workers": servers, "tables": servers, "place": ("mesh", "multi_worker")}
         check_fields_of_kind(self, kinds, self.kind)
+        if self.shards is not None and self.partitioner != "fixed":
+            raise ValueError(f"shards: expected partitioner fixed, received {self.partitioner}; remove one of them")
         if self.max_workers is not None and not self.min_workers <= self.workers <= self.max_workers:
             raise ValueError(
                 "expected min_workers <= workers <= max_workers, "

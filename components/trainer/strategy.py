@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -13,6 +15,7 @@ import tensorflow as tf
 import tf_keras
 
 from components.base.errors import InputError
+from components.compat.coordinator import begin_at
 from components.compat.tensorflow import leave_unconverted
 from components.models import sharding
 from components.trainer.cluster.loopback import limit_to_loopback
@@ -21,7 +24,7 @@ from components.trainer.cluster.task_server import inter_op_threads
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.mesh import Mesh, create_devices
-from components.trainer.table_memory import MOST_SHARDS
+from components.trainer.table_memory import MOST_SHARDS, choose_first_ps
 
 _CONNECT_SECONDS = 10.0
 
@@ -42,9 +45,14 @@ class Distribution:
     mesh: Mesh | None = None
     elastic: ElasticWorkers | None = None
 
-    def scope(self) -> AbstractContextManager[object]:
-        """Return the scope for the network and the optimizer of the loop: the strategy's; for a mesh, the CPU."""
-        return tf.device("CPU:0") if self.mesh else self.strategy.scope()  # type: ignore[no-any-return]
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Enter the scope for the network and the optimizer of the loop: the strategy's; for a mesh, the CPU."""
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(tf.device("CPU:0") if self.mesh else self.strategy.scope())
+            if self.role is not None and (servers := len(self.role.cluster.get("ps", ()))):
+                scopes.enter_context(place_tables(self.strategy, servers))
+            yield
 
     def check_agreement(self, step: int) -> None:
         """Check that all synchronous replicas have restored the same checkpoint; a read may have failed in one of them.
@@ -148,7 +156,7 @@ def _create_strategy(config: StrategyConfig, role: Role | None) -> tf.distribute
             f"TF_CONFIG: expected {expected} for {config.kind}, received {received}",
             "give the cluster these tasks, or choose the strategy that fits them",
         )
-    partitioner = _create_partitioner(config, len(role.cluster["ps"]))
+    partitioner = create_partitioner(config, len(role.cluster["ps"]))
     if config.is_elastic:
         return _create_elastic_workers(config, role, partitioner)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -166,17 +174,37 @@ def _create_elastic_workers(config: StrategyConfig, role: Role, partitioner: sha
     return ElasticWorkers(role, config.min_workers, partitioner)
 
 
-def _create_partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
-    size = int(config.shard_over_mb * (1 << 20))
+def create_partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
+    """Return the function that divides the tables of IDs.
+
+    Args:
+      config: Partitioner of each table.
+      servers: Number of ps.
+    """
     partitioners = tf.distribute.experimental.partitioners
-    partitioner: sharding.Partitioner
-    if config.partitioner == "fixed":
-        partitioner = partitioners.FixedShardsPartitioner(servers)
-    elif config.partitioner == "max_size":
-        partitioner = partitioners.MaxSizePartitioner(max_shard_bytes=size, max_shards=MOST_SHARDS)
-    else:
-        partitioner = partitioners.MinSizePartitioner(min_shard_bytes=size, max_shards=servers)
-    return sharding.for_tables_only(partitioner)
+
+    def create(table: str) -> sharding.Partitioner:
+        partition = config.partition(table)
+        size = int((partition.shard_over_mb or 0) * (1 << 20))
+        kinds: dict[str, Callable[[], sharding.Partitioner]] = {
+            "fixed": lambda: partitioners.FixedShardsPartitioner(partition.shards or servers),
+            "max_size": lambda: partitioners.MaxSizePartitioner(max_shard_bytes=size, max_shards=MOST_SHARDS),
+            "min_size": lambda: partitioners.MinSizePartitioner(min_shard_bytes=size, max_shards=servers),
+            "hash": lambda: partitioners.FixedShardsPartitioner(1),
+        }
+        return kinds[partition.partitioner]()
+
+    return sharding.for_tables_only(create)
+
+
+def place_tables(strategy: tf.distribute.ParameterServerStrategy, servers: int) -> AbstractContextManager[None]:
+    """Return a context in which the first shard of a table of IDs is placed on the ps of `choose_first_ps`.
+
+    Args:
+      strategy: The strategy, in whose scope the context is used.
+      servers: Number of ps.
+    """
+    return sharding.place_tables(lambda table: begin_at(strategy, choose_first_ps(table, servers)))
 
 
 def _connect_tpu() -> tf.distribute.TPUStrategy:

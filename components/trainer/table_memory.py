@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from components.base.errors import InputError
 from components.base.memory import memory
 from components.features import feature_names, graph_files
 from components.features.config import Feature
-from components.models.table_sizes import TableSize, table_sizes
+from components.models.table_sizes import QUOTIENTS, TableSize, table_sizes
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.plan import TrainingPlan
 
@@ -42,12 +43,13 @@ class TaskMemory:
     bytes: int
 
 
-def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskMemory]:
+def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize], networks: int = 1) -> list[TaskMemory]:
     """Compute the memory per kind of task.
 
     Args:
       strategy: How training is distributed.
       tables: Tables of the model.
+      networks: Number of networks that are trained, one per fold.
 
     Returns:
       The memory per kind of task. With parameter_server, a ps holds its shards and their moments, and the chief
@@ -68,7 +70,8 @@ def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -
         return [TaskMemory("process", 1, total), TaskMemory("device", devices, device_bytes)]
     if strategy.kind != "parameter_server":
         return [TaskMemory("process", 1, total)]
-    return [TaskMemory("ps", strategy.ps, _fullest_ps(strategy, tables)), TaskMemory("chief", 1, weights)]
+    fullest = max(sum_ps_bytes(compute_ps_bytes(strategy, tables, networks)), default=0)
+    return [TaskMemory("ps", strategy.ps, fullest), TaskMemory("chief", 1, weights)]
 
 
 def _count_parts(table: TableSize, devices: int) -> int:
@@ -76,36 +79,73 @@ def _count_parts(table: TableSize, devices: int) -> int:
     return devices if not table.width % devices or table.rows >= devices else 1
 
 
-def count_shards(strategy: StrategyConfig, rows: int, size: int) -> int:
+def count_shards(strategy: StrategyConfig, table: str, rows: int, size: int) -> int:
     """Return the number of shards into which TensorFlow's partitioners divide a variable.
 
     Args:
       strategy: A parameter_server strategy.
+      table: Name of the table that contains the variable.
       rows: Number of rows of the variable.
       size: Bytes of its weights.
     """
-    limit = strategy.shard_over_mb * (1 << 20)
-    if strategy.partitioner == "fixed":
-        count = strategy.ps
-    elif strategy.partitioner == "max_size":
+    partition = strategy.partition(table)
+    limit = (partition.shard_over_mb or 0) * (1 << 20)
+    if partition.partitioner == "hash":
+        count = 1
+    elif partition.partitioner == "fixed":
+        count = partition.shards or strategy.ps
+    elif partition.partitioner == "max_size":
         count = min(MOST_SHARDS, math.ceil(size / limit))
     else:
         count = min(strategy.ps, int(size // limit))
     return max(1, min(count, rows))
 
 
-def _fullest_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
-    """Compute the bytes of the fullest ps, if the shards of all variables begin there."""
-    rows: Counter[tuple[str, int]] = Counter()
-    copies = max((table.copies for table in tables), default=1)
+def choose_first_ps(table: str, servers: int) -> int:
+    """Return the number of the ps that holds the first shard of a table; the next shards are on the next ps in turn.
+
+    It depends on nothing but the name, so that tables of one shard are spread, and the places are known before a run.
+
+    Args:
+      table: Name of the table.
+      servers: Number of ps.
+    """
+    return zlib.crc32(table.encode()) % servers
+
+
+def compute_ps_bytes(
+    strategy: StrategyConfig, tables: Sequence[TableSize], networks: int = 1
+) -> dict[str, tuple[int, ...]]:
+    """Compute where the tables are placed.
+
+    Args:
+      strategy: A parameter_server strategy.
+      tables: Tables of the model.
+      networks: Number of networks that are trained, one per fold, each with tables of the same size.
+
+    Returns:
+      Table → its bytes on each ps, with what the optimizer keeps.
+    """
+    variables: dict[tuple[str, bool], list[TableSize]] = {}
     for table in tables:
-        # All ranges of the same width are one variable.
-        rows[table.kind, table.width] += table.rows
-    needed = 0
-    for (_, width), count in rows.items():
-        parts = count_shards(strategy, count, count * width * 4)
-        needed += math.ceil(parts / strategy.ps) * math.ceil(count / parts) * width * 4 * copies
-    return needed
+        # The ranges of all features are one variable, and their quotients another.
+        variables.setdefault((table.table, table.kind.startswith(QUOTIENTS)), []).append(table)
+    placed: dict[str, list[int]] = {}
+    for (name, _), parts in variables.items():
+        rows = sum(part.rows for part in parts) // networks
+        row_bytes, copies = 4 * parts[0].width, parts[0].copies
+        shards = count_shards(strategy, name, rows, rows * row_bytes)
+        sizes = placed.setdefault(name, [0] * strategy.ps)
+        for shard in range(shards):
+            shard_rows = rows // shards + (shard < rows % shards)
+            ps = (choose_first_ps(name, strategy.ps) + shard) % strategy.ps
+            sizes[ps] += networks * shard_rows * row_bytes * copies
+    return {name: tuple(sizes) for name, sizes in placed.items()}
+
+
+def sum_ps_bytes(placed: Mapping[str, Sequence[int]]) -> list[int]:
+    """Add up the bytes of all tables on each ps."""
+    return [sum(sizes) for sizes in zip(*placed.values(), strict=True)]
 
 
 def find_misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
@@ -118,7 +158,9 @@ def find_misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: 
       tables: Tables of the model.
       machine: Memory of this machine in bytes.
     """
-    tasks = [task for task in compute_task_memory(training.strategy, tables) if task.task != "device"]
+    tasks = [
+        task for task in compute_task_memory(training.strategy, tables, training.folds or 1) if task.task != "device"
+    ]
     if training.where is not None:
         for task in sorted(tasks, key=lambda task: -task.bytes):
             role = "worker" if task.task == "process" else task.task
@@ -187,17 +229,24 @@ def count_outputs(plan: TrainingPlan, paths: Mapping[str, str]) -> int:
 
 
 def check(plan: TrainingPlan, graph: str) -> None:
-    """Check that the tables of a training fit, now that all vocabularies are known.
+    """Check that the tables of a training exist and fit, now that all vocabularies are known.
 
     Args:
       plan: Plan of the training.
       graph: Folder of the transform graph.
 
     Raises:
-      InputError: If they do not fit.
+      InputError: If they do not fit, or `strategy.tables` names another table.
     """
     # Without vocabularies, for example after TFX's own Transform, no more is known than before the run.
     tables = find_tables(plan, graph, most=False)
+    known = {table.table for table in tables}
+    is_known = not any(table.most for table in find_tables(plan, graph))
+    if is_known and (unknown := sorted(set(plan.training.strategy.tables) - known)):
+        raise InputError(
+            f"training.strategy.tables: expected {', '.join(sorted(known)) or 'no table'}, received {unknown[0]}",
+            "python runner.py plan prints the tables of the model",
+        )
     reason = find_misfit(plan.training, tables, memory()[0])
     if reason:
         largest = max(tables, key=lambda table: table.bytes)

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,13 +53,18 @@ def run(options: argparse.Namespace) -> int:
     graph = _find_transform_graph(loaded.config)
     tables = _list_tables(loaded.config, graph)
     placement = _compute_placement(loaded.config, graph)
-    tasks = table_memory.compute_task_memory(loaded.config.training.strategy, tables)
+    training = loaded.config.training
+    networks = training.folds or 1
+    tasks = table_memory.compute_task_memory(training.strategy, tables, networks)
+    is_placed = training.strategy.kind == "parameter_server"
+    placed = table_memory.compute_ps_bytes(training.strategy, tables, networks) if is_placed else {}
     runtime = loaded.config.runtime
     beam = engines.describe(runtime, estimate_local_size(loaded.config.data))
     if options.json:
         plan = {"pipeline": loaded.config.pipeline.name, "engine": runtime.engine, "beam": beam}
         sizes = {"tables": [{**dataclasses.asdict(table), "bytes": table.bytes} for table in tables]}
         memory: dict[str, object] = {"table_memory": [dataclasses.asdict(task) for task in tasks]}
+        memory["table_places"] = {name: list(sizes) for name, sizes in placed.items()}
         if placement:
             memory["mesh"] = placement.to_json()
         print_json({**plan, "nodes": [dataclasses.asdict(node) for node in planned], **sizes, **memory})
@@ -69,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
             _show_tables(tables, tasks)
         if placement:
             _show_placement(placement)
+        if placed:
+            _show_places(placed)
     check_tables(loaded)
     return 0
 
@@ -121,10 +129,10 @@ def _show_nodes(planned: list[PlannedNode], engine: str) -> None:
 
 
 def _show_tables(tables: list[TableSize], tasks: list[TaskMemory]) -> None:
-    table = make_table("feature", "table", numbers=("rows", "width", "MB in training"))
+    table = make_table("feature", "kind", "table", numbers=("rows", "width", "MB in training"))
     for size in sorted(tables, key=lambda size: -size.bytes)[:_TABLES_SHOWN]:
         rows = f"{'at most ' if size.most else ''}{size.rows:,}"
-        table.add_row(size.feature, size.kind, rows, str(size.width), f"{size.bytes / 1e6:,.1f}")
+        table.add_row(size.feature, size.kind, size.table, rows, str(size.width), f"{size.bytes / 1e6:,.1f}")
     if len(tables) > _TABLES_SHOWN:
         table.add_row(f"… {len(tables) - _TABLES_SHOWN} smaller ones")
     memory = ", ".join(
@@ -142,3 +150,15 @@ def _show_placement(placement: Placement) -> None:
         sizes = (memory.weights, memory.gradients, memory.moments)
         table.add_row(memory.device, *(f"{size / 1e6:,.3f}" for size in sizes))
     show("", *(f"each copy: {line}" for line in placement.describe_variables()), table)
+
+
+def _show_places(placed: Mapping[str, Sequence[int]]) -> None:
+    """Print which ps holds how much of each table."""
+    from components.trainer import table_memory
+
+    rows = {**placed, "all": table_memory.sum_ps_bytes(placed)} if len(placed) > 1 else placed
+    columns = [f"ps-{number}" for number in range(len(next(iter(placed.values()))))]
+    table = make_table("MB in training", numbers=columns)
+    for name, sizes in rows.items():
+        table.add_row(name, *(f"{size / 1e6:,.1f}" for size in sizes))
+    show("", table)

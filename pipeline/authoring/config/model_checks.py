@@ -18,6 +18,7 @@ from components.models.config import (
     RETRIEVAL_KINDS,
     has_effect,
 )
+from components.models.table_sizes import list_possible_tables
 from components.trainer.config import AugmentationConfig, TrainingConfig
 from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
@@ -34,6 +35,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _retrieval(config)
     yield from _forest(config)
     yield from _mesh(config)
+    yield from _tables(config)
     yield from _optimizer(config)
     yield from _gradients(config)
     yield from _calibration(config)
@@ -282,6 +284,20 @@ def _gradients(config: Config) -> Iterator[Problem]:
     if config.training.tensorboard.gradients and (model.run_fn or not model.has_network):
         received = "a run_fn, which writes its own files" if model.run_fn else f"{model.kind}, which has no gradients"
         yield Problem(key, f"expected a network, received {received}; remove it")
+
+
+def _tables(config: Config) -> Iterator[Problem]:
+    """Yield names of tables of IDs that the model cannot have."""
+    model = config.model
+    if not config.training.strategy.tables:
+        return
+    has_tables = model.has_network and not (model.run_fn or model.build)
+    known = list_possible_tables(model, config.features) if has_tables else set()
+    for name in config.training.strategy.tables:
+        if name not in known:
+            expected = f"one of {', '.join(sorted(known))}" if known else "a model with tables of ids"
+            message = f"expected {expected}, received {name!r}{did_you_mean(name, known)}"
+            yield Problem(("training", "strategy", "tables", name), f"{message}; `plan` prints the tables")
 
 
 def _calibration(config: Config) -> Iterator[Problem]:

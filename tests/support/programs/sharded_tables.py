@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Any
 
 
-def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
+def main(
+    folder: str, servers: int, saves: bool, strategy_fields: dict[str, Any] | None = None, steps: int = 0
+) -> dict[str, Any]:
     """Create tables and their moments on servers, and save or restore them.
 
     Args:
       folder: Folder of the checkpoint.
-      servers: Number of parameter servers.
+      servers: Number of parameter servers; 0 for variables of this process.
       saves: Whether to save random values; otherwise the saved values are restored.
+      strategy_fields: Fields of the strategy; by default, `shard_over_mb: 0.001`.
+      steps: Number of steps of one worker, after the values are saved or restored.
 
     Returns:
-      Per table the complete values of its rows and of both moments, and under `shards` the devices of its shards.
+      Per variable of a table, such as `embedding_8/rows`, the complete values and those of both moments; under
+      `…/shards` the devices of its shards, under `…/sizes` their numbers of rows, and under `weights` the values of all
+      other weights.
     """
     import numpy as np
     import tensorflow as tf
@@ -29,47 +36,91 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     from components.trainer.checkpoint import Checkpoints
     from components.trainer.config import StrategyConfig
     from components.trainer.optimizer import create_optimizer
-    from components.trainer.strategy import _create_partitioner
+    from components.trainer.strategy import create_partitioner, place_tables
 
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers + 1)]
-    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    cluster = tf.train.ClusterSpec({"worker": addresses[:1], "ps": addresses[1:]})
-    started = [
-        tf.distribute.Server(cluster, job_name=job, task_index=index, protocol="grpc")
-        for job, count in (("worker", 1), ("ps", servers))
-        for index in range(count)
-    ]
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
-    config = StrategyConfig(kind="parameter_server", ps=servers, shard_over_mb=0.001)
-    strategy = tf.distribute.ParameterServerStrategy(
-        resolver, variable_partitioner=_create_partitioner(config, servers)
-    )
-    inputs = Inputs({"user": Ids(3001, width=8, quotients=4), "item": Ids(1000, width=8)})
-    with strategy.scope():
-        network = build(ModelConfig(kind="mlp", hidden=(4,)), inputs, 1)
+    strategy, started, placed = tf.distribute.get_strategy(), [], contextlib.nullcontext()
+    if servers:
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers + 1)]
+        addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+        for sock in sockets:
+            sock.close()
+        cluster = tf.train.ClusterSpec({"worker": addresses[:1], "ps": addresses[1:]})
+        started = [
+            tf.distribute.Server(cluster, job_name=job, task_index=index, protocol="grpc")
+            for job, count in (("worker", 1), ("ps", servers))
+            for index in range(count)
+        ]
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
+        fields = {"kind": "parameter_server", "ps": servers, **(strategy_fields or {"shard_over_mb": 0.001})}
+        partitioner = create_partitioner(StrategyConfig.model_validate(fields), servers)
+        strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+        placed = place_tables(strategy, servers)
+    inputs = Inputs({"user": Ids(3001, width=8, quotients=4), "item": Ids(1000, width=8), "site": Ids(300, width=4)})
+    with strategy.scope(), placed:
+        network = build(ModelConfig(kind="wide_deep", hidden=(4,)), inputs, 1)
         optimizer = create_optimizer(0.01)
         optimizer.build(network.trainable_variables)
     checkpoints = Checkpoints(folder, None, 1, network=network, optimizer=optimizer)
     if saves:
         random = np.random.default_rng(1)
         moments = (slot for variable in network.trainable_variables for slot in optimizer_slots(optimizer, variable))
-        for variable in (*network.variables, *moments):
+        for variable in network.variables:
             variable.assign(random.normal(size=variable.shape).astype(np.float32))
+        for moment in moments:
+            # The second moment is a mean of squares.
+            moment.assign(np.abs(random.normal(size=moment.shape)).astype(np.float32))
         checkpoints.save(7)
     else:
         assert checkpoints.restore() == 7
-    [table] = [layer for layer in network.layers if isinstance(layer, Table)]
-    values: dict[str, Any] = {}
-    for name, variable in (("rows", table.rows), ("quotients", table.quotients)):
-        parts = list(getattr(variable, "variables", [variable]))
-        slots = [optimizer_slots(optimizer, part) for part in parts]
-        values |= {
-            name: np.concatenate(parts),
-            f"{name}/shards": [part.device.rpartition("/job:")[2] for part in parts],
-        }
-        values |= {f"{name}/{number}": np.concatenate([pair[number] for pair in slots]) for number in (0, 1)}
-        values[f"{name}/slots"] = [slot.device.rpartition("/job:")[2] for pair in slots for slot in pair]
+    if steps:
+        _train(strategy, servers, network, optimizer, steps)
+    values: dict[str, Any] = {"weights": []}
+    for layer in network.layers:
+        if not isinstance(layer, Table):
+            values["weights"] += [weight.numpy() for weight in layer.weights]
+            continue
+        for name, variable in ((f"{layer.name}/rows", layer.rows), (f"{layer.name}/quotients", layer.quotients)):
+            if variable is None:
+                continue
+            parts = list(getattr(variable, "variables", [variable]))
+            slots = [optimizer_slots(optimizer, part) for part in parts]
+            values |= {
+                name: np.concatenate(parts),
+                f"{name}/shards": [part.device.rpartition("/job:")[2] for part in parts],
+                f"{name}/sizes": [part.shape[0] for part in parts],
+            }
+            values |= {f"{name}/{number}": np.concatenate([pair[number] for pair in slots]) for number in (0, 1)}
+            values[f"{name}/slots"] = [slot.device.rpartition("/job:")[2] for pair in slots for slot in pair]
     del started
     return values
+
+
+def _train(strategy: Any, servers: int, network: Any, optimizer: Any, steps: int) -> None:
+    """Take steps on fixed batches."""
+    import numpy as np
+    import tensorflow as tf
+
+    random = np.random.default_rng(2)
+    sizes = {"user": 3001, "item": 1000, "site": 300}
+    batches = [
+        {name: tf.constant(random.integers(size, size=64)) for name, size in sizes.items()} for _ in range(steps)
+    ]
+    labels = [tf.constant(random.integers(2, size=[64, 1]), tf.float32) for _ in range(steps)]
+
+    def step(batch: Any, label: Any) -> None:
+        with tf.GradientTape() as tape:
+            logits = network(batch, training=True)
+            loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits))
+        gradients = tape.gradient(loss, network.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
+
+    if not servers:
+        for batch, label in zip(batches, labels, strict=True):
+            step(batch, label)
+        return
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    run = tf.function(lambda *batch: strategy.run(step, args=batch), autograph=False)
+    for batch, label in zip(batches, labels, strict=True):
+        # Wait, because the order of the batches changes the result.
+        coordinator.schedule(run, args=(batch, label))
+        coordinator.join()

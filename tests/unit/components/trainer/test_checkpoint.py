@@ -75,14 +75,15 @@ def test_tables_and_moments_can_be_restored_on_another_number_of_servers(tmp_pat
         )
         for servers in (2, 3)
     )
-    for name in ("rows", "quotients"):
+    for name in ("embedding_8/rows", "embedding_8/quotients", "embedding_4/rows", "wide/rows"):
         for part in (name, f"{name}/0", f"{name}/1"):
             np.testing.assert_array_equal(three[part], two[part])
             assert np.std(two[part]) > 0.5
-    assert [len(tables["rows/shards"]) for tables in (two, three)] == [2, 3]
+    assert [len(tables["embedding_8/rows/shards"]) for tables in (two, three)] == [2, 3]
     for tables in (two, three):
-        assert len({*tables["rows/shards"]}) == len(tables["rows/shards"]), "a shard on each server"
-        assert tables["rows/slots"][::2] == tables["rows/shards"], "moments are where the rows are"
+        shards = tables["embedding_8/rows/shards"]
+        assert len({*shards}) == len(shards), "a shard on each server"
+        assert tables["embedding_8/rows/slots"][::2] == shards, "moments are where the rows are"
 
 
 def test_training_without_a_checkpoint_begins_at_step_0(tmp_path: Path) -> None:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import binascii
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from pydantic import ValidationError
 
 from components.base.errors import InputError
 from components.features.config import FeaturesConfig
 from components.features.expression import Label
 from components.features.plan import FeaturePlan
+from components.models import sharding
 from components.models.config import ModelConfig
 from components.models.table_sizes import TableSize
 from components.trainer import table_memory
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.plan import TrainingPlan
-from components.trainer.strategy import _create_partitioner
-from components.trainer.table_memory import compute_task_memory, count_shards, find_misfit, parse_quantity
+from components.trainer.strategy import create_partitioner
+from components.trainer.table_memory import (
+    compute_ps_bytes,
+    compute_task_memory,
+    count_shards,
+    find_misfit,
+    parse_quantity,
+)
 
 MIB = 1 << 20
-TABLES = [TableSize("user", "embedding", MIB, 8, False, 3), TableSize("item", "embedding", MIB, 8, False, 3)]
+HASH = {"partitioner": "hash"}
+TABLES = [TableSize(name, "embedding", MIB, 8, False, 3, "embedding_8") for name in ("user", "item")]
 """The tables have 64 MiB of weights, and 192 MiB with the moments of Adam."""
 
 
@@ -58,15 +69,74 @@ def test_memory_is_computed_for_every_task(strategy: dict[str, Any], expected: d
         assert memory.bytes / MIB == pytest.approx(expected[memory.task][1], rel=1e-5, abs=1e-4)
 
 
-@pytest.mark.parametrize("partitioner", ["fixed", "min_size", "max_size"])
+@pytest.mark.parametrize(
+    "partition",
+    [
+        {"partitioner": "fixed"},
+        {"partitioner": "fixed", "shards": 5},
+        {"partitioner": "min_size"},
+        {"partitioner": "min_size", "shard_over_mb": 0.01},
+        {"partitioner": "max_size"},
+        {"partitioner": "max_size", "shard_over_mb": 7.5},
+        {"partitioner": "hash"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("rows", [2, 1000, 300_000, 5_000_000])
-def test_number_of_shards_equals_the_partitioner_of_tensorflow(partitioner: Any, rows: int) -> None:
-    config = StrategyConfig(kind="parameter_server", ps=3, partitioner=partitioner, shard_over_mb=2)
-    from components.models import sharding
+@pytest.mark.parametrize("is_default", [True, False])
+def test_number_of_shards_equals_the_partitioner_of_tensorflow(
+    partition: dict[str, Any], rows: int, is_default: bool
+) -> None:
+    fields = {"kind": "parameter_server", "ps": 3, "shard_over_mb": 2}
+    fields |= partition if is_default else {"partitioner": "max_size", "tables": {"wide": partition}}
+    config = StrategyConfig.model_validate(fields)
+    partitioner, shape = create_partitioner(config, 3), tf.TensorShape([rows, 16])
+    with sharding.table("wide"):
+        assert partitioner(shape, tf.float32) == [count_shards(config, "wide", rows, rows * 64), 1]
+    # Other tables have the default, and other variables are not divided.
+    with sharding.table("embedding_16"):
+        assert partitioner(shape, tf.float32) == [count_shards(config, "embedding_16", rows, rows * 64), 1]
+    assert partitioner(shape, tf.float32) == [1, 1]
 
-    with sharding.table():
-        parts = _create_partitioner(config, 3)(tf.TensorShape([rows, 16]), tf.float32)
-    assert parts == [count_shards(config, rows, rows * 64), 1]
+
+def test_bytes_of_each_ps_are_those_of_its_shards() -> None:
+    fields = {"kind": "parameter_server", "ps": 3, "shard_over_mb": 0.01}
+    config = StrategyConfig.model_validate({**fields, "tables": {"wide": {"partitioner": "fixed", "shards": 2}}})
+    tables = [
+        TableSize("user", "embedding", 1000, 8, False, 3, "embedding_8"),
+        TableSize("item", "embedding", 1001, 8, False, 3, "embedding_8"),
+        TableSize("item", "quotients of embedding", 7, 8, False, 3, "embedding_8"),
+        TableSize("user", "weights", 11, 1, False, 3, "wide"),
+    ]
+    begins = {name: binascii.crc32(name.encode()) % 3 for name in ("embedding_8", "wide")}
+    expected = {"embedding_8": [0] * 3, "wide": [0] * 3}
+    # 2,001 rows in three shards; seven rows of quotients are smaller than a shard; eleven weights in two shards.
+    for shard, rows in enumerate((667, 667, 667)):
+        expected["embedding_8"][(begins["embedding_8"] + shard) % 3] += rows * 8 * 4 * 3
+    expected["embedding_8"][begins["embedding_8"]] += 7 * 8 * 4 * 3
+    for shard, rows in enumerate((6, 5)):
+        expected["wide"][(begins["wide"] + shard) % 3] += rows * 4 * 3
+    assert compute_ps_bytes(config, tables) == {name: tuple(sizes) for name, sizes in expected.items()}
+    [servers, _] = compute_task_memory(config, tables)
+    assert servers.bytes == max(map(sum, zip(*expected.values(), strict=True)))
+    # Two networks have tables of 1,000 rows each, in shards of 334, 333 and 333 rows.
+    doubled = [replace(table, rows=2 * table.rows) for table in tables[:1]]
+    [sizes] = compute_ps_bytes(config, doubled, networks=2).values()
+    assert sorted(sizes) == [2 * rows * 8 * 4 * 3 for rows in (333, 333, 334)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        ({"shards": 4}, "shards: expected partitioner fixed, received min_size"),
+        ({"tables": {"wide": {**HASH, "shards": 4}}}, "shards: expected partitioner fixed, received hash"),
+        ({"tables": {"wide": {**HASH, "shard_over_mb": 4}}}, "shard_over_mb: expected partitioner min_size"),
+        ({"kind": "none", "tables": {"wide": HASH}}, "tables: expected kind parameter_server"),
+    ],
+)
+def test_options_without_an_effect_are_refused(strategy: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        StrategyConfig.model_validate({"kind": "parameter_server", **strategy})
 
 
 def test_tasks_of_a_local_cluster_share_the_machine() -> None:
@@ -113,3 +183,8 @@ def test_trainer_rejects_tables_that_do_not_fit_once_vocabularies_are_known(
     with pytest.raises(InputError, match=r"the largest is that of 'item_vocab': 1,000 rows of 4 numbers") as raised:
         table_memory.check(plan, str(tmp_path))
     assert "quotient_remainder" in raised.value.remedy
+    tables = {"wide": {"partitioner": "hash"}}
+    strategy = StrategyConfig.model_validate({"kind": "parameter_server", "tables": tables})
+    other = plan.model_copy(update={"training": plan.training.model_copy(update={"strategy": strategy})})
+    with pytest.raises(InputError, match=r"training.strategy.tables: expected embedding_4, received wide"):
+        table_memory.check(other, str(tmp_path))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from components.features.config import FeaturesConfig
 from pipeline.cli import plan
 from tests.support.data.small_config import load_small
@@ -33,3 +35,14 @@ def test_store_without_tables_does_not_change_the_plan(tmp_path: Path) -> None:
     store.parent.mkdir(parents=True)
     store.touch()
     assert plan._list_tables(config, plan._find_transform_graph(config)) == before
+
+
+def test_bytes_of_each_table_on_each_ps_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    plan._show_places({"embedding_8": (16_800_000, 16_700_000), "wide": (4_160_000, 0)})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert lines == [
+        ["MB", "in", "training", "ps-0", "ps-1"],
+        ["embedding_8", "16.8", "16.7"],
+        ["wide", "4.2", "0.0"],
+        ["all", "21.0", "16.7"],
+    ]

@@ -303,6 +303,30 @@ def test_gradients_are_those_of_a_network(config: Path, model: str, received: st
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "name", "expected"),
+    [
+        ("kind: wide_deep, embedding: 16", "embedding_16", None),
+        ("kind: wide_deep, embedding: 16", "wide", None),
+        ("kind: wide_deep, embedding: 16", "embedding_32", "one of embedding_16, embedding_4, embedding_8, wide"),
+        ("kind: mlp, embedding: 16", "wide", "one of embedding_16, embedding_4, embedding_8"),
+        ("kind: dlrm, embedding: 16", "embedding", None),
+        ("kind: linear", "embedding_8", "one of wide"),
+        ("build: theirs.build", "wide", "a model with tables of ids"),
+    ],
+)
+def test_partition_of_a_table_that_the_model_cannot_have_is_refused(
+    config: Path, fields: str, name: str, expected: str | None
+) -> None:
+    strategy = f"{{kind: parameter_server, tables: {{{name}: {{partitioner: hash}}}}}}"
+    config.write_text(f"{CONFIG}model: {{{fields}}}\ntraining: {{strategy: {strategy}}}\n")
+    if expected is None:
+        assert set(load(str(config)).config.training.strategy.tables) == {name}
+        return
+    [line] = [line for line in list_errors(config) if "strategy.tables" in line]
+    assert f"training.strategy.tables.{name}: expected {expected}, received '{name}'" in line
+
+
 def test_mesh_cannot_be_combined_with_a_run_fn(config: Path) -> None:
     config.write_text(f"{CONFIG}model: {{run_fn: theirs.run_fn}}\ntraining: {{strategy: {{kind: mesh}}}}\n")
     assert any("a run_fn chooses its devices itself; remove mesh" in line for line in list_errors(config))
