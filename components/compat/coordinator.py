@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.distribute.coordinator import cluster_coordinator
 from tensorflow.python.eager import context
 
@@ -32,6 +33,14 @@ def begin_at(strategy: tf.distribute.ParameterServerStrategy, ps: int) -> Iterat
         yield
     finally:
         extended._variable_count = count
+
+
+def find_context() -> int:
+    """Return the ID of this process's context on the servers that it is connected to; see grpc.close_context.
+
+    Connecting to a cluster changes the ID, and `WorkerGroup.replace` does not. Checked with TensorFlow 2.16.
+    """
+    return int(pywrap_tfe.TFE_GetContextId(context.context()._context_handle))
 
 
 class WorkerGroup:

@@ -15,9 +15,10 @@ import tensorflow as tf
 import tf_keras
 
 from components.base.errors import InputError
-from components.compat.coordinator import begin_at
+from components.compat.coordinator import begin_at, find_context
 from components.compat.tensorflow import leave_unconverted
 from components.models import sharding
+from components.trainer.cluster import heartbeat, stale_contexts
 from components.trainer.cluster.loopback import limit_to_loopback
 from components.trainer.cluster.membership import ElasticWorkers
 from components.trainer.cluster.task_server import inter_op_threads
@@ -114,8 +115,13 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     """
     # TensorFlow creates logical devices before the strategy of several processes starts its server.
     mesh = create_devices(config.strategy) if config.strategy.has_mesh else None
+    is_coordinator = role is not None and config.strategy.kind == "parameter_server"
+    if role is not None and is_coordinator:
+        stale_contexts.close(role)
     with limit_to_loopback(role):
         created = _create_strategy(config.strategy, role)
+    if is_coordinator:
+        heartbeat.send_status("context", find_context())
     if isinstance(created, ElasticWorkers):
         return Distribution(created.group.strategy, role, elastic=created)
     return Distribution(created, role, mesh)

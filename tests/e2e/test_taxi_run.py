@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from components.base import recorded_config
+from pipeline.inspection import training_curves
 from tests.support.data import doc_pages
 from tests.support.runs.command import ROOT, Runs
 
@@ -80,7 +81,11 @@ def test_model_that_is_too_slow_for_its_budget_is_not_pushed(taxi: Runs):
 
 
 def test_two_workers_have_trained_in_step(taxi: Runs):
-    assert {entry.name for entry in taxi.model_run.iterdir()} == {"train", "checkpoints", "logs", "input_wait.json"}
+    folders = {"train", "tasks", "checkpoints", "logs"}
+    assert {entry.name for entry in taxi.model_run.iterdir()} == {*folders, "input_wait.json"}
+    curves = training_curves.read(taxi.model_run / "tasks")
+    for name in ("steps_per_second", "peak_memory_mb", "sent_mb_per_second"):
+        assert set(curves[f"task/{name}"]) == {"worker-0", "worker-1"}
     for worker in ("worker-0", "worker-1"):
         assert "step 200: loss" in (taxi.model_run / "logs" / f"{worker}.log").read_text()
 

@@ -7,6 +7,7 @@ coordinator. Further cases are faults that real clusters have.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from components.base.errors import MachineError
+from components.results import task_load
 from tests.support.fakes.expected_rpc_errors import torn_requests
 from tests.support.runs import trainer_runs
 from tests.support.runs.trainer_runs import Prepared, Training
@@ -85,6 +87,49 @@ def test_killed_mid_step(
     running.until_step(2 * EVERY)
     running.kill(*victims)
     ends_well(running, prepared, alone, restarts)
+
+
+@pytest.mark.both_lines
+def test_lost_ps_is_replaced_while_workers_and_the_other_ps_continue(
+    prepared: Prepared, alone: float, tmp_path: Path
+) -> None:
+    running = Training(prepared, tmp_path, WITH_EVALUATOR)
+    running.until_step(2 * EVERY)
+    before = {name: running.process(name) for name in ("chief-0", "ps-0", "ps-1", "worker-0", "worker-1")}
+    started = {name: psutil.Process(pid).create_time() for name, pid in before.items()}
+    running.kill("ps-1")
+    chief = tmp_path / "work" / "logs" / "chief-0.log"
+
+    def has_continued() -> bool:
+        _, *later_starts = chief.read_text().split("=== chief-0")[1:]
+        return any("loss" in start for start in later_starts)
+
+    running.until(has_continued)
+    for name in ("ps-0", "worker-0", "worker-1"):
+        assert running.process(name) == before[name]
+        assert psutil.Process(before[name]).create_time() == started[name]
+    assert all(running.process(name) != before[name] for name in ("ps-1", "chief-0"))
+    summary = ends_well(running, prepared, alone, 1)
+    assert summary["steps"] >= STEPS
+    assert "ps-1 was killed by SIGKILL at step" in running.log.read_text()
+    assert "all tasks are restarted" not in running.log.read_text()
+
+
+@pytest.mark.slow
+def test_number_of_ps_may_change_when_a_training_is_resumed(prepared: Prepared, alone: float, tmp_path: Path) -> None:
+    running = Training(prepared, tmp_path, PARAMETER_SERVER)
+    running.until_step(2 * EVERY)
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
+        running.end()
+    more = {**PARAMETER_SERVER["strategy"], "ps": 3, "workers": 1, "partitioner": "fixed", "shards": 4}
+    again = Training(prepared, tmp_path, {**PARAMETER_SERVER, "strategy": more})
+    summary = ends_well(again, prepared, alone, 0)
+    assert summary["repeated"] == 0
+    resumed = (tmp_path / "run" / "logs" / "chief-0.log").read_text().rpartition("=== chief-0")[2]
+    steps = [int(step) for step in re.findall(r"step (\d+): loss", resumed)]
+    assert steps[0] > 2 * EVERY
+    assert {load.task for load in task_load.from_json(summary["tasks"]) if load.is_ps} == {"ps-0", "ps-1", "ps-2"}
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def send_status(name: str, value: int | str | Sequence[int] | Mapping[str, int])
     Args:
       name: `step` (optimizer steps done), `restored` or `saved` (a checkpoint's step), `damaged` (a checkpoint's name),
         `warning` (for the node's log), `error` (the text of a PipelineError), `traffic` (bytes sent and received),
-        `variables` (the bytes that each ps holds), or `steps` (the steps that each worker has taken).
+        `variables` (the bytes that each ps holds), `steps` (the steps that each worker has taken), or `context` (the ID
+        of the chief's context on the ps and workers).
       value: Its value.
     """
     if _pipe is not None:

@@ -6,7 +6,11 @@ What is restarted, and why:
                                   workers, and uses it again when it is back. In an elastic cluster, it is left out
                                   after `max_restarts` if enough other workers remain
     evaluator                     only this task: no other task waits for it
-    chief, ps, replica            all tasks, at new addresses: their state is lost, and is restored from the checkpoint
+    chief, ps                     this task and the chief, at the same addresses: the chief's functions refer to the
+                                  variables of the lost ps, so a new chief creates all variables, and restores them from
+                                  the checkpoint. Workers and the other ps continue. If this fails again before the next
+                                  checkpoint, or no step is made, all tasks are restarted
+    replica                       all tasks, at new addresses: the others end with it
 
 The tasks are forked from this process, which has imported all modules and is single-threaded, so a start takes
 milliseconds. The tasks end with this process.
@@ -21,7 +25,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,7 @@ from components.base.errors import MachineError, find
 from components.base.processes import describe_exit
 from components.compat.grpc import FAIL_FAST
 from components.results.task_load import TaskLoad, describe_imbalance
-from components.trainer.cluster import heartbeat, tf_config
+from components.trainer.cluster import heartbeat, stale_contexts, tf_config
 from components.trainer.cluster.task_loads import TaskLoads
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
@@ -92,6 +96,8 @@ class Supervisor:
         self._tasks: list[_Task] = []
         self._restarts = self._failures = self._repeated = self._damaged = 0
         self._step = self._saved = 0
+        self._contexts: list[int] = []
+        self._is_stalled = False
         self._progress = time.monotonic()
         self._loads = TaskLoads(curves)
         self._measured = -math.inf
@@ -124,6 +130,7 @@ class Supervisor:
 
     def _start_all(self) -> None:
         cluster = _choose_addresses(self._config)
+        self._contexts, self._is_stalled = [], False
         self._progress = time.monotonic()
         self._tasks = [_Task(role, self._logs / f"{role.name}.log") for role in _create_roles(self._config, cluster)]
         for task in self._tasks:
@@ -131,7 +138,7 @@ class Supervisor:
 
     def _start(self, task: _Task) -> None:
         self._loads.start(task.role.name)
-        task.start(self._run_task)
+        task.start(self._run_task, self._contexts)
 
     def _watch(self) -> bool:
         """Wait for the next message or exit, and handle it; return whether the lead has succeeded."""
@@ -188,6 +195,8 @@ class Supervisor:
         if name == "restored":
             self._repeated += max(0, self._step - value)
             self._step = value
+        elif name == "context":
+            self._contexts.append(value)
         elif name == "damaged":
             self._damaged += 1
             logging.warning("checkpoint %s is damaged; the previous checkpoint is used", value)
@@ -217,6 +226,8 @@ class Supervisor:
         if task.role.is_evaluator or (task.role.kind == "worker" and task.role.is_server):
             logging.warning("%s at step %d: it is restarted", failure, self._step)
             self._start(task)
+        elif task.role.cluster.get("ps") and self._failures == 1 and not self._is_stalled:
+            self._replace(task, failure)
         else:
             logging.warning("%s at step %d: all tasks are restarted from the last checkpoint", failure, self._step)
             for peer in self._tasks:
@@ -228,6 +239,22 @@ class Supervisor:
                     self._read_messages(peer)
             self._kill_all()
             self._start_all()
+
+    def _replace(self, task: _Task, failure: str) -> None:
+        """Restart a ps or the chief, and with a ps the chief; the other tasks continue."""
+        lead = next(peer for peer in self._tasks if peer.role.is_lead)
+        what = "it is restarted" if task is lead else f"it and {lead.role.name} are restarted"
+        logging.warning("%s at step %d: %s, from the last checkpoint", failure, self._step, what)
+        lead.kill()
+        lead.wait()
+        self._read_messages(lead)
+        # Other ps may have been lost at the same time.
+        lost = [peer for peer in self._tasks if peer.role.kind == "ps" and (peer is task or peer.poll() is not None)]
+        for peer in (*lost, lead):
+            if peer.process:
+                peer.close()
+            self._start(peer)
+        self._progress = time.monotonic()
 
     def _can_do_without(self, task: _Task) -> bool:
         """Whether enough other workers of an elastic cluster are running."""
@@ -247,7 +274,7 @@ class Supervisor:
             lead = next(task for task in self._tasks if task.role.is_lead)
             logging.warning("no step for %.0f s: %s is killed", now - self._progress, lead.role.name)
             lead.kill()
-            self._progress = now
+            self._progress, self._is_stalled = now, True
 
     def _await_evaluator(self, stop: PreemptionFlag) -> None:
         deadline = time.monotonic() + _EVALUATOR_SECONDS
@@ -303,12 +330,12 @@ class _Task:
         self.last_message = 0.0
         self._partial = b""
 
-    def start(self, run_task: Callable[[Role], None]) -> None:
+    def start(self, run_task: Callable[[Role], None], stale: Sequence[int] = ()) -> None:
         self.pipe, child_end = os.pipe()
         os.set_blocking(self.pipe, False)
         self.last_message, self._partial = time.monotonic(), b""
         with self.log.open("ab") as log:
-            self.process = ChildProcess(_run_in_child, self.role, child_end, run_task, output=log.fileno())
+            self.process = ChildProcess(_run_in_child, self.role, child_end, run_task, stale, output=log.fileno())
         os.close(child_end)
         logging.info("started %s as process %d", self.role.name, self.process.pid)
 
@@ -352,8 +379,9 @@ class _Task:
         return lines[-1:]
 
 
-def _run_in_child(role: Role, pipe: int, run_task: Callable[[Role], None]) -> None:
+def _run_in_child(role: Role, pipe: int, run_task: Callable[[Role], None], stale: Sequence[int]) -> None:
     """Run a task in the process that was forked for it."""
+    stale_contexts.set_environment(stale)
     # A server must continue while the other tasks save a checkpoint; SIGKILL ends it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN if role.is_server else signal.SIG_DFL)
     os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _select_devices(role))

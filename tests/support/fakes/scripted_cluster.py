@@ -50,7 +50,7 @@ def supervise(
 
 
 def starts(folder: Path, task: str) -> list[dict[str, Any]]:
-    """Return the TF_CONFIG at every start of a task, with its CUDA_VISIBLE_DEVICES as `gpus`."""
+    """Return the TF_CONFIG at every start of a task, with CUDA_VISIBLE_DEVICES as `gpus`, STALE_CONTEXTS as `stale`."""
     file = folder / f"{task}.starts"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -59,11 +59,15 @@ def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None
     script = scripts.get(role.name, ["serve"])
     number = len(starts(folder, role.name))
     with (folder / f"{role.name}.starts").open("a") as file:
-        start = {**json.loads(os.environ["TF_CONFIG"]), "gpus": os.environ["CUDA_VISIBLE_DEVICES"]}
+        start = {
+            **json.loads(os.environ["TF_CONFIG"]),
+            "gpus": os.environ["CUDA_VISIBLE_DEVICES"],
+            "stale": os.environ["STALE_CONTEXTS"],
+        }
         file.write(json.dumps(start) + "\n")
     for instruction in script[min(number, len(script) - 1)].split():
         action, _, value = instruction.partition("=")
-        if action in ("restored", "saved", "step"):
+        if action in ("restored", "saved", "step", "context"):
             heartbeat.send_status(action, int(value))
         elif action == "damaged":
             heartbeat.send_status(action, value)

@@ -136,25 +136,61 @@ def test_training_ends_with_fewer_elastic_workers_than_min_workers(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("chief", "ps"),
+    ("chief", "ps", "restarted"),
     [
-        pytest.param("restored=0 saved=4 step=6 let=up serve", "meet=up kill", id="ps"),
-        pytest.param("restored=0 saved=4 step=6 let=up kill", "meet=up serve", id="chief"),
+        pytest.param(
+            ["context=5 restored=0 saved=4 step=6 let=up serve", "let=up restored=4 step=8"],
+            ["meet=up kill", "meet=up serve"],
+            {"chief-0", "ps-0"},
+            id="ps",
+        ),
+        pytest.param(
+            ["context=5 restored=0 saved=4 step=6 let=up kill", "restored=4 step=8"],
+            ["meet=up serve"],
+            {"chief-0"},
+            id="chief",
+        ),
     ],
 )
-def test_failure_of_a_chief_or_ps_restarts_all_tasks_at_new_addresses(tmp_path: Path, chief: str, ps: str) -> None:
+def test_lost_ps_or_chief_is_replaced_at_its_address_while_the_other_tasks_continue(
+    tmp_path: Path, chief: list[str], ps: list[str], restarted: set[str]
+) -> None:
     os.mkfifo(tmp_path / "up")
-    summary = supervise(
-        tmp_path,
-        PARAMETER_SERVER,
-        chief_0=[chief, "let=up restored=4 step=8"],
-        ps_0=[ps, "meet=up serve"],
-        worker_0=["serve"],
-    )
+    config = {"strategy": {**PARAMETER_SERVER["strategy"], "ps": 2}}
+    summary = supervise(tmp_path, config, chief_0=chief, ps_0=ps)
     assert summary.items() >= {"steps": 8, "restarts": 1, "repeated": 2, "damaged": 0}.items()
-    for name in ("chief-0", "ps-0"):
-        first, second = starts(tmp_path, name)
-        assert set(first["cluster"]["worker"]).isdisjoint(second["cluster"]["worker"])
+    log = (tmp_path / "node.log").read_text()
+    for task in ("chief-0", "ps-0", "ps-1", "worker-0", "worker-1"):
+        assert log.count(f"started {task} as process") == (2 if task in restarted else 1)
+    for task in restarted:
+        first, second = starts(tmp_path, task)
+        assert first["cluster"] == second["cluster"]
+    # The new chief closes what the lost one has left on the tasks that continue.
+    assert [start["stale"] for start in starts(tmp_path, "chief-0")] == ["", "5"]
+
+
+@pytest.mark.parametrize("is_stalled", [False, True])
+def test_all_tasks_are_restarted_at_new_addresses_if_replacing_a_task_is_not_enough(
+    tmp_path: Path, is_stalled: bool
+) -> None:
+    if is_stalled:
+        scripts = {"chief_0": ["restored=0 serve", "restored=0 step=2"]}
+        summary = supervise(tmp_path, {**PARAMETER_SERVER, "heartbeat_seconds": 3}, 1, **scripts)
+    else:
+        for fifo in ("first", "second"):
+            os.mkfifo(tmp_path / fifo)
+        scripts = {
+            "ps_0": ["meet=first kill", "meet=second kill", "serve"],
+            "chief_0": ["context=5 let=first serve", "let=second serve", "step=2"],
+        }
+        summary = supervise(tmp_path, PARAMETER_SERVER, **scripts)
+    assert (summary["steps"], summary["restarts"]) == (2, 1 if is_stalled else 2)
+    first, *_, last = starts(tmp_path, "chief-0")
+    for kind in ("chief", "ps", "worker"):
+        assert set(first["cluster"][kind]).isdisjoint(last["cluster"][kind])
+    assert last["stale"] == "", "the tasks that had contexts of earlier chiefs have ended"
+    log = (tmp_path / "node.log").read_text()
+    assert log.count("started worker-0 as process") == 2
 
 
 @pytest.mark.parametrize("task", ["worker_0", "worker_1"])
