@@ -65,6 +65,9 @@ class StrategyConfig(Section):
     """The size that `partitioner` uses, in MiB."""
     shards: PositiveInt | None = None
     """With `partitioner: fixed`: number of shards, by default one per ps."""
+    gradient_dtype: Literal["float32", "bfloat16"] = "float32"
+    """parameter_server: the dtype in which workers send the gradients of tables of IDs to the ps. bfloat16 takes half
+    of the bytes and keeps 8 bits of precision; the ps convert it, and update weights and moments in float32."""
     tables: dict[str, PartitionConfig] = Field(default_factory=dict)
     """parameter_server: table → how it is divided, instead of `partitioner`. A table is a variable that joins all
     columns of the same embedding width; `plan` prints the names, such as embedding_8 and wide."""
@@ -119,8 +122,8 @@ class StrategyConfig(Section):
 
     @model_validator(mode="after")
     def _in_order(self) -> StrategyConfig:
-        servers = ("parameter_server",)
-        kinds = {"max_workers": servers, "tables": servers, "place": ("mesh", "multi_worker")}
+        names = ("max_workers", "tables", "gradient_dtype")
+        kinds = {**dict.fromkeys(names, ("parameter_server",)), "place": ("mesh", "multi_worker")}
         check_fields_of_kind(self, kinds, self.kind)
         if self.shards is not None and self.partitioner != "fixed":
             raise ValueError(f"shards: expected partitioner fixed, received {self.partitioner}; remove one of them")

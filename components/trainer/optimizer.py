@@ -24,6 +24,7 @@ def create_optimizer(
     rows: int = 1,
     placed: bool = False,
     config: OptimizerConfig | None = None,
+    table_gradients: str = "float32",
 ) -> tf_keras.optimizers.Optimizer:
     """Create an optimizer for any strategy; create and build it in the strategy's scope.
 
@@ -34,6 +35,7 @@ def create_optimizer(
       rows: Number of rows in the mean loss; Adagrad uses the gradient of their sum.
       placed: Whether to update each variable on the variable's device, without a strategy of tf.distribute.
       config: Kind and options; by default, Adam.
+      table_gradients: The dtype in which the gradients of tables of IDs are sent to the device of the table.
     """
     config = config or OptimizerConfig()
     kinds: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -49,6 +51,8 @@ def create_optimizer(
     if config.clip_norm is not None or config.clip_value is not None:
         kind = type(kind.__name__, (_MergedRows, kind), {})
         options |= {"global_clipnorm": config.clip_norm, "clipvalue": config.clip_value}
+    if table_gradients != "float32":
+        kind = type(kind.__name__, (_ShortGradients, kind), {"transfer_dtype": tf.as_dtype(table_gradients)})
     if placed:
         kind = type(kind.__name__, (_Placed, kind), {})
     # XLA would compile again for every new number of ids in a batch.
@@ -139,6 +143,35 @@ class _MergedRows(tf_keras.optimizers.Optimizer):  # type: ignore[misc]
     def _clip_gradients(self, gradients: list[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor | tf.IndexedSlices]:
         clipped: list[tf.Tensor | tf.IndexedSlices] = super()._clip_gradients(merge_rows(self, gradients))
         return clipped
+
+
+class _ShortGradients(tf_keras.optimizers.Optimizer):  # type: ignore[misc]
+    """An optimizer that sends the gradients of tables to the device of the table in 16 bits.
+
+    They are converted after they were merged and clipped, on the device that computes them. `update_step` runs on the
+    device of the variable, which converts them back, so that all sums are computed in the dtype of the variable.
+
+    Attributes:
+      transfer_dtype: The dtype of the gradients that are sent.
+    """
+
+    transfer_dtype = tf.bfloat16
+
+    def _internal_apply_gradients(self, grads_and_vars: list[tuple[Any, tf.Variable]]) -> tf.Tensor:
+        return super()._internal_apply_gradients(
+            [(_cast_rows(gradient, self.transfer_dtype), variable) for gradient, variable in grads_and_vars]
+        )
+
+    def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
+        """Update one variable; see LazyAdam."""
+        super().update_step(_cast_rows(gradient, variable.dtype), variable)
+
+
+def _cast_rows(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor | tf.IndexedSlices:
+    """Return a gradient with its rows in another dtype; a dense gradient is not changed."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.IndexedSlices(tf.cast(gradient.values, dtype), gradient.indices, gradient.dense_shape)
 
 
 class _Placed(tf_keras.optimizers.Optimizer):  # type: ignore[misc]

@@ -478,7 +478,8 @@ def _find_next_multiple(done: int, every: int) -> int:
 def _create_optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimizers.Optimizer:
     schedule = create_schedule(config.schedule, config.learning_rate, config.steps)
     rates = config.weight_decay, config.table_learning_rate
-    optimizer = create_optimizer(schedule, *rates, config.batch_size, placed, config.optimizer)
+    short = config.strategy.gradient_dtype
+    optimizer = create_optimizer(schedule, *rates, config.batch_size, placed, config.optimizer, short)
     if config.precision == "mixed_float16":
         return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer

@@ -63,6 +63,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "checkpoint": {"every_steps": EVERY, "keep": 3, "background_over_mb": 0.001},
     },
     "max_size-bfloat16": {"strategy": {**PARAMETER_SERVER, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
+    "bfloat16_gradients": {"strategy": {**PARAMETER_SERVER, "gradient_dtype": "bfloat16"}},
     "fixed-streaming": {
         "strategy": {**PARAMETER_SERVER, "partitioner": "fixed"},
         "cache": "none",
@@ -120,6 +121,7 @@ SLOW = {
     "alone-float16",
     "mirrored",
     "max_size-bfloat16",
+    "bfloat16_gradients",
     "fixed-streaming",
     "in_step-bfloat16-streaming",
     "in_step",

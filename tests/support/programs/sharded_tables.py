@@ -6,6 +6,9 @@ import contextlib
 import socket
 from typing import Any
 
+SIZES = {"user": 3001, "item": 1000, "site": 300}
+"""Feature → its number of IDs."""
+
 
 def main(
     folder: str, servers: int, saves: bool, strategy_fields: dict[str, Any] | None = None, steps: int = 0
@@ -22,7 +25,7 @@ def main(
     Returns:
       Per variable of a table, such as `embedding_8/rows`, the complete values and those of both moments; under
       `…/shards` the devices of its shards, under `…/sizes` their numbers of rows, and under `weights` the values of all
-      other weights.
+      other weights; with steps, also the results of `_train`.
     """
     import numpy as np
     import tensorflow as tf
@@ -34,10 +37,13 @@ def main(
     from components.models.inputs import Inputs
     from components.models.layers import Table
     from components.trainer.checkpoint import Checkpoints
+    from components.trainer.cluster.traffic import Traffic
     from components.trainer.config import StrategyConfig
     from components.trainer.optimizer import create_optimizer
     from components.trainer.strategy import create_partitioner, place_tables
 
+    # It counts the connections that are opened from now on.
+    traffic = Traffic()
     strategy, started, placed = tf.distribute.get_strategy(), [], contextlib.nullcontext()
     if servers:
         sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers + 1)]
@@ -55,10 +61,17 @@ def main(
         partitioner = create_partitioner(StrategyConfig.model_validate(fields), servers)
         strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
         placed = place_tables(strategy, servers)
-    inputs = Inputs({"user": Ids(3001, width=8, quotients=4), "item": Ids(1000, width=8), "site": Ids(300, width=4)})
+    inputs = Inputs(
+        {
+            "user": Ids(SIZES["user"], width=8, quotients=4),
+            "item": Ids(SIZES["item"], width=8),
+            "site": Ids(SIZES["site"], width=4),
+        }
+    )
     with strategy.scope(), placed:
         network = build(ModelConfig(kind="wide_deep", hidden=(4,)), inputs, 1)
-        optimizer = create_optimizer(0.01)
+        dtype = (strategy_fields or {}).get("gradient_dtype", "float32")
+        optimizer = create_optimizer(0.01, table_gradients=dtype)
         optimizer.build(network.trainable_variables)
     checkpoints = Checkpoints(folder, None, 1, network=network, optimizer=optimizer)
     if saves:
@@ -72,9 +85,9 @@ def main(
         checkpoints.save(7)
     else:
         assert checkpoints.restore() == 7
-    if steps:
-        _train(strategy, servers, network, optimizer, steps)
     values: dict[str, Any] = {"weights": []}
+    if steps:
+        values |= _train(strategy, servers, network, optimizer, steps, traffic)
     for layer in network.layers:
         if not isinstance(layer, Table):
             values["weights"] += [weight.numpy() for weight in layer.weights]
@@ -95,32 +108,36 @@ def main(
     return values
 
 
-def _train(strategy: Any, servers: int, network: Any, optimizer: Any, steps: int) -> None:
-    """Take steps on fixed batches."""
+def _train(strategy: Any, servers: int, network: Any, optimizer: Any, steps: int, traffic: Any) -> dict[str, Any]:
+    """Take steps on fixed batches, which contain every ID; return the mean `loss` and the `sent` bytes after step 1."""
     import numpy as np
     import tensorflow as tf
 
     random = np.random.default_rng(2)
-    sizes = {"user": 3001, "item": 1000, "site": 300}
+    rows = max(SIZES.values())
     batches = [
-        {name: tf.constant(random.integers(size, size=64)) for name, size in sizes.items()} for _ in range(steps)
+        {name: tf.constant(random.permutation(rows) % size) for name, size in SIZES.items()} for _ in range(steps)
     ]
-    labels = [tf.constant(random.integers(2, size=[64, 1]), tf.float32) for _ in range(steps)]
+    labels = [tf.constant(random.integers(2, size=[rows, 1]), tf.float32) for _ in range(steps)]
 
-    def step(batch: Any, label: Any) -> None:
+    def step(batch: Any, label: Any) -> tf.Tensor:
         with tf.GradientTape() as tape:
             logits = network(batch, training=True)
             loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits))
         gradients = tape.gradient(loss, network.trainable_variables)
         optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
+        return loss
 
     if not servers:
-        for batch, label in zip(batches, labels, strict=True):
-            step(batch, label)
-        return
+        losses = [float(step(batch, label)) for batch, label in zip(batches, labels, strict=True)]
+        return {"loss": np.mean(losses), "sent": 0}
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     run = tf.function(lambda *batch: strategy.run(step, args=batch), autograph=False)
+    losses, measured = [], []
     for batch, label in zip(batches, labels, strict=True):
         # Wait, because the order of the batches changes the result.
-        coordinator.schedule(run, args=(batch, label))
+        result = coordinator.schedule(run, args=(batch, label))
         coordinator.join()
+        losses.append(float(result.fetch()))
+        measured.append(traffic.measure()[0])
+    return {"loss": np.mean(losses), "sent": measured[-1] - measured[0]}

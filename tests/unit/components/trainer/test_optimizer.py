@@ -305,3 +305,26 @@ def test_options_of_another_optimizer_are_rejected(fields: dict[str, Any], messa
     with pytest.raises(ValidationError) as raised:
         OptimizerConfig.model_validate(fields)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_gradients_of_tables_are_rounded_to_16_bits_after_they_were_merged_and_clipped(clip: float | None) -> None:
+    random = np.random.default_rng(3)
+    values, dense = random.normal(size=(6, 2)).astype(np.float32), random.normal(size=3).astype(np.float32)
+    rows = np.array([4, 1, 4, 0, 1, 4])
+    config = OptimizerConfig(kind="sgd", momentum=0.0, clip_value=clip)
+    optimizer = create_optimizer(0.5, config=config, table_gradients="bfloat16")
+    table, bias = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([3]))
+    optimizer.build([table, bias])
+    gradients = tf.IndexedSlices(tf.constant(values), tf.constant(rows), tf.constant([5, 2])), tf.constant(dense)
+    optimizer.apply_gradients(zip(gradients, (table, bias), strict=True))
+    merged = np.zeros((5, 2), np.float32)
+    np.add.at(merged, rows, values)
+    if clip:
+        merged, dense = np.clip(merged, -clip, clip), np.clip(dense, -clip, clip)
+    # bfloat16 has the upper 16 bits of a float32, rounded to the nearest even number.
+    bits = merged.view(np.uint32)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    rounding(2, largest=4.0).assert_close(table, 1 - 0.5 * rounded)
+    rounding(2, largest=4.0).assert_close(bias, 1 - 0.5 * dense)
+    assert table.dtype == tf.float32

@@ -132,6 +132,7 @@ def test_bytes_of_each_ps_are_those_of_its_shards() -> None:
         ({"tables": {"wide": {**HASH, "shards": 4}}}, "shards: expected partitioner fixed, received hash"),
         ({"tables": {"wide": {**HASH, "shard_over_mb": 4}}}, "shard_over_mb: expected partitioner min_size"),
         ({"kind": "none", "tables": {"wide": HASH}}, "tables: expected kind parameter_server"),
+        ({"kind": "multi_worker", "gradient_dtype": "bfloat16"}, "gradient_dtype: expected kind parameter_server"),
     ],
 )
 def test_options_without_an_effect_are_refused(strategy: dict[str, Any], reason: str) -> None:
