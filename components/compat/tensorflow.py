@@ -290,19 +290,6 @@ def is_functional(layer: tf_keras.layers.Layer) -> bool:
     return bool(getattr(layer, "_is_graph_network", False))
 
 
-def list_calls(network: tf_keras.Model) -> Iterator[tuple[tf_keras.layers.Layer, list[Any], list[Any]]]:
-    """Yield the calls of a functional network's layers, as (layer, symbolic inputs, symbolic outputs), inputs first.
-
-    A layer's public attributes do not say which of its calls belong to a network, and a layer that is shared has calls
-    in several networks. Checked with tf_keras 2.16 and 2.21.
-    """
-    import tensorflow as tf
-
-    for _, nodes in sorted(network._nodes_by_depth.items(), reverse=True):
-        for node in nodes:
-            yield node.layer, node.keras_inputs, tf.nest.flatten(node.outputs)
-
-
 def create_session(**threads: int) -> tf.compat.v1.Session:
     """Create a session for `load_graph`.
 

@@ -8,7 +8,8 @@ import functools
 import tensorflow as tf
 import tf_keras
 
-from components.trainer.gradients import Gradient, create_gradient_function
+from components.models.stages import Gradient
+from components.trainer.gradients import create_gradient_function
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.prediction_head import PredictionHead

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 import yaml
 import zoo_models
+import zoo_stores
 from pyarrow import parquet
 from zoo_models import RUNS, Run
 
@@ -190,13 +191,13 @@ def predict(zoo_run: Finished) -> Predictions:
     """Return the predictions of the command, for the rows of the eval split."""
     folder, config = zoo_run.folder / "to_predict", str(zoo_run.folder / "zoo.yaml")
     folder.mkdir()
-    store = zoo_models.store_csv if zoo_run.run.store is zoo_models.store_two_files else zoo_run.run.store
+    store = zoo_stores.store_csv if zoo_run.run.store is zoo_stores.store_two_files else zoo_run.run.store
     data, output = store(zoo_run.rows, folder), zoo_run.folder / "predicted"
     given = ("--config", config, "--model", str(zoo_run.model), "--data", str(data), "--into", str(output))
     ended = command("predict", *given)
     assert ended.exit_code == 0, ended.out + ended.err
     predicted = parquet.read_table(output).to_pandas()
-    if store is zoo_models.store_images:
+    if store is zoo_stores.store_images:
         # In the order of the files' names.
         names = [f"{row.label}/{row.row}" for row in zoo_run.rows.itertuples()]
         predicted = predicted.iloc[np.argsort(np.argsort(names))]
@@ -250,7 +251,7 @@ def name_classes(served: Predictions) -> npt.NDArray[Any]:
 
 
 def _examples(rows: pd.DataFrame) -> tf.Tensor:
-    return tf.constant([zoo_models.example(row) for row in rows.to_dict("records")])
+    return tf.constant([zoo_stores.example(row) for row in rows.to_dict("records")])
 
 
 def _tensor(values: pd.Series, spec: tf.TensorSpec) -> tf.Tensor:
@@ -259,7 +260,7 @@ def _tensor(values: pd.Series, spec: tf.TensorSpec) -> tf.Tensor:
         most = max(map(len, values))
         return tf.constant([[*value, *[MISSING_INT] * (most - len(value))] for value in values], spec.dtype)
     default = {tf.string: "", tf.int64: MISSING_INT}.get(spec.dtype, np.nan)
-    return tf.constant([default if zoo_models.is_missing(value) else value for value in values], spec.dtype)
+    return tf.constant([default if zoo_stores.is_missing(value) else value for value in values], spec.dtype)
 
 
 def _arrays(tensors: Mapping[str, tf.Tensor]) -> Predictions:

@@ -13,6 +13,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 import zoo_files
+import zoo_models
 import zoo_options
 import zoo_reference
 import zoo_runs
@@ -93,7 +94,7 @@ def _operations(column: Any) -> set[str]:
     return {name for operation in listed for name in ([operation] if isinstance(operation, str) else operation)}
 
 
-@pytest.mark.parametrize("module", [zoo_files, zoo_reference, zoo_scores, zoo_tables, zoo_options])
+@pytest.mark.parametrize("module", [zoo_files, zoo_models, zoo_options, zoo_reference, zoo_scores, zoo_tables])
 def test_expected_values_are_computed_without_the_project(module: Any) -> None:
     imported = {
         name.partition(".")[0]

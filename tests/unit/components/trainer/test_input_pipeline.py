@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,68 +24,13 @@ from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.validation_part import By, Selection, ValidationPart
+from tests.support.data.numbered_rows import SPEC, Format, assert_columns, values, write, write_parquet
 from tests.support.runs.peak_memory import measure_growth
 
 pytestmark = pytest.mark.both_lines
 
-SPEC = {
-    "id": tf.io.FixedLenFeature([], tf.int64),
-    "size": tf.io.FixedLenFeature([], tf.float32),
-    "pixels": tf.io.FixedLenFeature([3], tf.float32),
-    "grid": tf.io.FixedLenFeature([2, 2], tf.int64),
-    "text": tf.io.FixedLenFeature([], tf.string),
-    "tags": tf.io.VarLenFeature(tf.string),
-    "counts": tf.io.VarLenFeature(tf.int64),
-    feature_names.LABEL: tf.io.FixedLenFeature([], tf.float32),
-}
-TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.large_binary()}
-GROUP = 5
-"""Number of rows in a row group of a Parquet file."""
-Format = Literal["parquet", "tfrecord"]
 FORMATS = pytest.mark.parametrize("stored", ["parquet", pytest.param("tfrecord", marks=pytest.mark.extended)])
 CACHES = pytest.mark.parametrize("cache", ["memory", "none"])
-
-
-def values(row: int) -> dict[str, list[Any] | None]:
-    """Return the values of a row by column. None means that the value is missing."""
-    return {
-        "id": [row],
-        "size": [row / 2],
-        "pixels": [row, 0, 1],
-        "grid": [row, 1, 2, row],
-        "text": [str(row).encode()],
-        "tags": [str(number).encode() for number in range(row % 3)],
-        "counts": None if row % 4 == 0 else [row] * (row % 4),
-        feature_names.LABEL: [row % 2],
-    }
-
-
-def write(folder: Path, rows: int, files: int, stored: Format = "tfrecord") -> list[str]:
-    parts = [[row for row in range(rows) if row * files // rows == file] for file in range(files)]
-    paths = [str(folder / f"examples-{number:05}") for number in range(files)]
-    for path, part in zip(paths, parts, strict=True):
-        (write_parquet if stored == "parquet" else write_tfrecord)(path, [values(row) for row in part])
-    return paths
-
-
-def write_parquet(path: str, rows: list[dict[str, Any]]) -> None:
-    types = {name: pa.large_list(TYPES[feature.dtype]) for name, feature in SPEC.items()}
-    columns = {name: pa.array([row[name] for row in rows], type_) for name, type_ in types.items()}
-    parquet.write_table(pa.table(columns), path, row_group_size=GROUP)
-
-
-def write_tfrecord(path: str, rows: list[dict[str, Any]]) -> None:
-    kinds = {tf.int64: "int64_list", tf.float32: "float_list", tf.string: "bytes_list"}
-    lists = {"int64_list": tf.train.Int64List, "float_list": tf.train.FloatList, "bytes_list": tf.train.BytesList}
-    with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(compression_type="GZIP")) as file:
-        for row in rows:
-            features = {}
-            for name, column_values in row.items():
-                kind = kinds[SPEC[name].dtype]
-                features[name] = tf.train.Feature(
-                    **({} if column_values is None else {kind: lists[kind](value=column_values)})
-                )
-            file.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
 ELASTIC = {"memory_mb": 5, "strategy": {"kind": "parameter_server", "workers": 1, "max_workers": 2}}
@@ -111,25 +56,6 @@ def graph_of_ids(files: list[str], cache: str, batches: int, workers: int) -> Ca
         return tf.stack([next(iterator)[0]["id"] for _ in range(batches)])
 
     return lambda index, start: in_a_graph(index, start).numpy().tolist()
-
-
-def assert_columns(features: dict[str, Any], label: Any, rows: list[int]) -> None:
-    """Check that the columns equal the result of tf.io.parse_example for these rows."""
-    assert set(features) == set(SPEC) - {feature_names.LABEL}
-    expected = [values(row) for row in rows]
-    for name, column in {**features, feature_names.LABEL: label}.items():
-        if isinstance(SPEC[name], tf.io.VarLenFeature):
-            lists = [row[name] or [] for row in expected]
-            assert isinstance(column, tf.SparseTensor)
-            assert tf.RaggedTensor.from_sparse(column).to_list() == lists
-            assert column.dense_shape.numpy().tolist() == [len(rows), max(map(len, lists))]
-        else:
-            shape = [1] if name == feature_names.LABEL else list(SPEC[name].shape)
-            dtype = SPEC[name].dtype.as_numpy_dtype
-            np.testing.assert_array_equal(
-                column, np.array([row[name] for row in expected], dtype).reshape([-1, *shape])
-            )
-        assert column.dtype == SPEC[name].dtype
 
 
 @FORMATS
@@ -487,26 +413,11 @@ def test_error_of_the_reader_can_be_found_in_the_error_of_tensorflow(tmp_path: P
     assert error.headline.startswith(f"{path}, column pixels: expected 3 values in every row")
 
 
-def write_groups(folder: Path, monkeypatch: pytest.MonkeyPatch, stored: Format) -> list[str]:
-    """Write 200 rows to three files. Every four rows share a row key."""
-    key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
-    values_without_key = values
-    monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})
-    monkeypatch.setitem(
-        globals(), "values", lambda row: {**values_without_key(row), feature_names.ROW_KEY: [1 + row // 4]}
-    )
-    files = write(folder, 200, 3, stored)
-    monkeypatch.undo()
-    return files
-
-
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("by", [*(pytest.param(by, marks=pytest.mark.extended) for by in ("row", "group")), "time"])
-def test_training_and_validation_do_not_share_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
-) -> None:
-    files = write_groups(tmp_path, monkeypatch, stored)
+def test_training_and_validation_do_not_share_rows(tmp_path: Path, stored: Format, cache: str, by: By) -> None:
+    files = write(tmp_path, 200, 3, stored, row_key=True)
     part = input_pipeline.validation_part(files, SPEC, TrainingConfig(validation=0.25, seed=3), by)
     batches = input_pipeline.evaluation_batches(files, SPEC, 16, Selection(part, inside=True))
     validation_rows = list(chain(*(features["id"].numpy().tolist() for features, _ in batches)))
@@ -531,10 +442,8 @@ def test_training_and_validation_do_not_share_rows(
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("by", ["row", pytest.param("group", marks=pytest.mark.extended)])
-def test_row_has_the_same_fold_in_training_and_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
-) -> None:
-    files = write_groups(tmp_path, monkeypatch, stored)
+def test_row_has_the_same_fold_in_training_and_evaluation(tmp_path: Path, stored: Format, cache: str, by: By) -> None:
+    files = write(tmp_path, 200, 3, stored, row_key=True)
     selection = Selection(input_pipeline.validation_part(files, SPEC, TrainingConfig(folds=4), by), inside=None)
     fold_by_row: dict[int, int] = {}
     for features, _ in input_pipeline.evaluation_batches(files, SPEC, 16, selection):
