@@ -189,3 +189,12 @@ def test_columns_of_a_matrix_are_read_into_one_array(tmp_path: Path) -> None:
     np.testing.assert_array_equal(single, data[mask, 1])
     assert isinstance(lists, Lists)
     np.testing.assert_array_equal(np.diff(lists.splits), (np.arange(8) % 3)[mask])
+
+
+def test_memory_of_encoded_images_is_their_size(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    images = pa.array([[random.bytes(10_000)] for _ in range(6)], pa.large_list(pa.large_binary()))
+    texts = pa.array([[b"a"]] * 6, pa.large_list(pa.large_binary()))
+    parquet.write_table(pa.table({"image": images, "text": texts}), tmp_path / "rows.parquet", row_group_size=3)
+    for group in row_groups([str(tmp_path / "rows.parquet")]):
+        assert 30_000 < group.memory < 31_000
