@@ -48,7 +48,7 @@ def test_name_of_a_variant_contains_its_options(options: dict[str, Any], name: s
     [
         ({"kind": "pruned"}, "kind: pruned needs sparsity or channels"),
         ({"kind": "pruned", "channels": 1.0}, "Input should be less than 1"),
-        ({"kind": "qat", "channels": 0.5}, "channels has no effect in qat, only in pruned, distilled"),
+        ({"kind": "qat", "channels": 0.5}, "channels: expected kind pruned or distilled, received qat"),
         ({"kind": "pruned", "channels": 0.5, "pruning": {"end": 0.5}}, "pruning: expected a sparsity, received none"),
         ({"kind": "pruned", "sparsity": 1.5}, "expected a number between 0 and 1"),
         (
