@@ -59,9 +59,9 @@ def test_epoch_reads_each_row_group_once(tmp_path: Path, reads: list[int]) -> No
     rows = list(chain.from_iterable(batch(shard, number).tolist() for number in range(20)))
     assert sorted(rows) == list(range(100))
     await_next_window(shard)
-    # The first window of the next epoch follows.
-    assert sorted(reads[:10]) == list(range(10))
-    assert len(reads[10:]) <= 3
+    # The first window of the next epoch, of at most 3 row groups, is read meanwhile.
+    assert set(reads) == set(range(10))
+    assert len(reads) <= 13
     assert rows != list(range(100))
 
 
