@@ -84,7 +84,7 @@ def test_model_of_sampled_rows_predicts_the_probabilities_of_all_rows(tmp_path: 
     used = sum(run.result["rows"].values())
     assert used == pytest.approx(positives + 0.1 * (len(table) - positives), rel=0, abs=300)
     assert used + run.result["rows_excluded"]["not kept by data.sample"] == len(table)
-    # The metrics are those of all rows: the constant's loss is the entropy of the label in all rows.
+    # The metrics describe all rows: the constant's loss is the entropy of the label in all rows.
     share = positives / len(table)
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert run.result["constant"]["binary_crossentropy"]["value"] == pytest.approx(entropy, rel=0, abs=0.01)

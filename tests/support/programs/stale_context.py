@@ -52,7 +52,7 @@ def main(closes: bool) -> None:
 
 
 def _fork(function: Callable[[], object]) -> int:
-    """Call a function in a new process that ends with this one; return its ID."""
+    """Call a function in a new process that ends with this process; return its ID."""
     parent = os.getpid()
     if pid := os.fork():
         return pid

@@ -42,7 +42,7 @@ def weaken(network: tf_keras.Model, channels: Sequence[int], *names: str) -> Non
 
 
 def ignore(network: tf_keras.Model, channels: Sequence[int], *names: str) -> None:
-    """Set the weights to 0 by which layers read these channels of their input."""
+    """Set the weights to 0 with which layers read these channels of their input."""
     for name in names:
         kernel, *bias = network.get_layer(name).get_weights()
         kernel[..., channels, :] = 0

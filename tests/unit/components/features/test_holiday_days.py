@@ -1,4 +1,4 @@
-"""Holidays of countries; tests/zoo compares those of Germany with rules."""
+"""Holidays of countries; tests/zoo compares Germany's holidays with rules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_holiday(values: Any, region: str, dtype: Any = tf.string) -> list[int | N
         ("FR", "2024-07-14 23:59", 1),
         # An hour later in UTC.
         ("FR", "2024-07-14 23:59-01:00", 0),
-        # The package knows those of Germany since the year after its unification.
+        # The package knows Germany's holidays since the year after its unification.
         ("DE", "1990-12-25", None),
         ("DE", "1991-01-01", 1),
         ("US", "1969-12-25", None),

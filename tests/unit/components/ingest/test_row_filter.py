@@ -55,7 +55,7 @@ def make_rows(count: int) -> list[tuple[Any, ...]]:
 
 
 def select_by_sqlite(rows: list[tuple[Any, ...]], condition: str) -> list[int]:
-    """Return the indices of the rows that SQLite selects; 1.0 * makes its division that of floats."""
+    """Return the indices of the rows that SQLite selects; all its columns in divisions are floats."""
     with sqlite3.connect(":memory:") as connection:
         connection.execute("create table rows (fare real, payment text, riders integer, tips real)")
         connection.executemany("insert into rows values (?, ?, ?, ?)", rows)

@@ -1,4 +1,4 @@
-"""`data.sample` keeps shares of the rows, whose weights make sums those of all rows."""
+"""`data.sample` keeps shares of the rows, and weighted sums equal the sums of all rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 8_000
 
 
 def write_rows(path: Path, reverse: bool = False) -> Path:
-    """Write rows of which a twentieth has label 1."""
+    """Write rows; a twentieth has label 1."""
     lines = [f"{number},{number * 0.37:.2f},{int(number % 20 == 0)},{'abc'[number % 3]}" for number in range(ROWS)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(["id,amount,label,kind", *(reversed(lines) if reverse else lines)]))
@@ -41,7 +41,7 @@ def test_fraction_is_kept_of_every_split_without_weights(tmp_path: Path) -> None
 def test_chosen_rows_depend_on_neither_order_nor_type(tmp_path: Path) -> None:
     chosen = {row["id"] for row in read_rows(write_rows(tmp_path / "a.csv"), tmp_path / "a", sample=0.1)}
     path = write_rows(tmp_path / "b" / "b.csv", reverse=True)
-    # The last line makes a second pass necessary, in which whole numbers are floats.
+    # The last line makes a second pass necessary, where whole numbers are floats.
     path.write_text(f"{path.read_text()}\n-0.5,1,0.5,z")
     again = {row["id"] for row in read_rows(path, tmp_path / "again", sample=0.1)}
     assert chosen == again - {-0.5}

@@ -132,7 +132,7 @@ def test_hashes_find_nearly_all_pairs_of_a_complete_comparison(monkeypatch: pyte
     random = np.random.default_rng(3)
     size = image_similarity.THUMBNAIL
     train = random.integers(40, 216, (6_000, size, size)).astype(np.uint8)
-    # Copies with more and more noise, of which some are no longer similar enough, and copies of one image.
+    # Copies with more and more noise, the last ones not similar enough, and copies of one image.
     noise = random.normal(size=(800, size, size)) * np.linspace(0, 14, 800)[:, np.newaxis, np.newaxis]
     copies = np.clip(train[:800] + noise, 0, 255).astype(np.uint8)
     train[5_000:5_200] = train[7]

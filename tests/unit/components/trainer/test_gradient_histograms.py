@@ -1,4 +1,4 @@
-"""Gradients at a checkpoint equal those of NumPy, and their histograms count each of them once."""
+"""Gradients at a checkpoint equal NumPy's, and their histograms count each of them once."""
 
 from __future__ import annotations
 
