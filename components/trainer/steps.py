@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
+from components.models import sharding
 from components.trainer.cluster import heartbeat
 
 ReplicaStep = Callable[[Any], tf.Tensor]
@@ -67,3 +68,10 @@ def report_steps_by_worker(steps_by_worker: Mapping[int, int]) -> None:
     steps = {f"worker-{number}": count for number, count in sorted(steps_by_worker.items())}
     logging.info("steps by worker: %s", ", ".join(f"{worker} {count}" for worker, count in steps.items()))
     heartbeat.send_status("steps", steps)
+
+
+def report_bytes_by_ps(variables: Iterable[tf.Variable]) -> None:
+    """Log the bytes of variables on each ps, and send them to the supervisor."""
+    sizes = sharding.count_bytes_by_task(variables)
+    logging.info("bytes of variables: %s", ", ".join(f"{task} {size:,}" for task, size in sorted(sizes.items())))
+    heartbeat.send_status("variables", sizes)

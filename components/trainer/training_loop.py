@@ -12,7 +12,7 @@ import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ import tensorflow as tf
 import tf_keras
 
 from components.base.errors import InputError, find
-from components.models import sharding
 from components.models.stages import Stage, assign_stages, divide, list_variable_stages
 from components.trainer import input_wait, placement
 from components.trainer.checkpoint import Checkpoints
@@ -37,7 +36,14 @@ from components.trainer.optimizer import create_optimizer
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.preemption import PreemptionFlag
 from components.trainer.schedule import create_schedule
-from components.trainer.steps import ReplicaStep, Steps, Stop, divide_into_closures, report_steps_by_worker
+from components.trainer.steps import (
+    ReplicaStep,
+    Steps,
+    Stop,
+    divide_into_closures,
+    report_bytes_by_ps,
+    report_steps_by_worker,
+)
 from components.trainer.strategy import Distribution
 from components.trainer.tensorboard_writer import TensorBoardWriter
 
@@ -131,7 +137,7 @@ class TrainingLoop:
             optimizer = _create_optimizer(self.config)
             optimizer.build(network.trainable_variables)
         if self._is_coordinated:
-            _report_bytes_by_ps([*network.variables, *optimizer.variables])
+            report_bytes_by_ps([*network.variables, *optimizer.variables])
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
         deadline = time.monotonic() + 60 * (self.config.max_minutes or math.inf)
@@ -461,13 +467,6 @@ class ParameterServerSteps:
 
     def collect(self) -> None:
         """Do nothing: the parameter servers hold the variables."""
-
-
-def _report_bytes_by_ps(variables: Iterable[tf.Variable]) -> None:
-    """Log the bytes of variables on each ps, and send them to the supervisor."""
-    sizes = sharding.count_bytes_by_task(variables)
-    logging.info("bytes of variables: %s", ", ".join(f"{task} {size:,}" for task, size in sorted(sizes.items())))
-    heartbeat.send_status("variables", sizes)
 
 
 def _find_next_multiple(done: int, every: int) -> int:
