@@ -19,7 +19,7 @@ import pyarrow as pa
 from components.base.errors import MachineError
 from components.base.files import is_remote
 from components.data import row_groups
-from components.data.parallel_reads import READERS, read_in_parallel
+from components.data.parallel_reads import read_in_parallel
 from components.data.row_groups import RowGroup
 from components.features import feature_names
 from components.trainer.validation_part import Mask
@@ -160,14 +160,13 @@ class Shard:
         Raises:
           MachineError: As for `read`.
         """
-        # A single reader is fast enough for local files, and needs memory for one row group only.
-        readers = READERS if is_remote(self.groups[0].path) else 1
         before = np.cumsum(self.sizes) - self.sizes
         starts = {number: (self.index - before[number]) % self.count for number in range(len(self.sizes))}
         numbers = [number for number, start in starts.items() if start < self.sizes[number]]
+        # This thread reads local files fast enough, and other threads would keep the memory of their row groups.
+        groups = (read_in_parallel if is_remote(self.groups[0].path) else map)(self.read, numbers)
         chunks = (
-            part(rows, slice(starts[number], None, self.count))
-            for number, rows in zip(numbers, read_in_parallel(self.read, numbers, readers), strict=True)
+            part(rows, slice(starts[number], None, self.count)) for number, rows in zip(numbers, groups, strict=True)
         )
         return join(chunks, len(range(self.index, int(self.sizes.sum()), self.count)))
 

@@ -91,7 +91,7 @@ def test_model_of_sampled_rows_predicts_the_probabilities_of_all_rows(tmp_path: 
     assert run.result["metrics"]["calibration"] == pytest.approx(1, abs=0.15)
     raw = tf.saved_model.load(run.result["pushed"]).signatures["raw"]
     new = random.normal(size=(5000, 2)).astype(np.float32)
-    predicted = raw(x=tf.constant(new[:, 0]), z=tf.constant(new[:, 1]))["probability"].numpy()
+    predicted = raw(x=tf.constant(new[:, 0]), z=tf.constant(new[:, 1]))["probability"].numpy()[:, 0]
     expected = expit(1.5 * new[:, 0] - new[:, 1] - 4)
     assert np.abs(predicted - expected).mean() < 0.01
     assert predicted.mean() == pytest.approx(expected.mean(), rel=0, abs=0.006)

@@ -11,7 +11,7 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
     """Trace a step of an mlp on two by two logical devices: 10 rows, features of 3 numbers and 4 of a table, 8 units.
 
     Returns:
-      Device → sorted (type, result shape) of its matrix products, lookups and dense updates.
+      Device → sorted (type, shape) of its matrix products and lookups, by their results, and of its dense updates.
     """
     import tensorflow as tf
 
@@ -47,8 +47,8 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
     for operation in graph.get_operations():
         if operation.type in ("MatMul", "ResourceGather"):
             computed = operation.outputs[0]
-        elif operation.type == "AssignSubVariableOp":
-            computed = operation.inputs[1]
+        elif operation.type == "ResourceApplyAdam":
+            computed = operation.inputs[9]  # the gradient
         else:
             continue
         device = tf.DeviceSpec.from_string(operation.device)

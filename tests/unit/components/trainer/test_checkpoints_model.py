@@ -234,7 +234,7 @@ class Code:
     def _supervise(self, process: Process) -> None:
         current.process, current.code = process, self
         self._supervisor = new_supervisor = Supervisor(CONFIG, lambda role: None, self._folder / "logs")
-        new_supervisor._wait_for_events = new_supervisor._measure_usage = ignore  # type: ignore[assignment]
+        new_supervisor._wait_for_events = new_supervisor._measure_loads = ignore  # type: ignore[assignment]
         start_all = new_supervisor._start_all
 
         def wait_and_start_all() -> None:
@@ -274,7 +274,7 @@ class Code:
             learner=Learner(weight, None),  # type: ignore[arg-type]
             input_pipeline=None,  # type: ignore[arg-type]
             folders=Folders(folder, None if lead else f"{folder}-{task.role.name}", str(self._folder / "events")),
-            on_checkpoint=lambda *checkpoint: NetworkTraining._on_checkpoint(training, None, True, *checkpoint),  # type: ignore[arg-type]
+            on_checkpoint=lambda *checkpoint: NetworkTraining._on_checkpoint(training, None, None, True, *checkpoint),  # type: ignore[arg-type]
         )
         code = 1
         try:
@@ -311,7 +311,7 @@ def read(path: str) -> tf.Module:
     return module
 
 
-def ignore(*_: object) -> None: ...
+def ignore(*_: object, **__: object) -> None: ...
 
 
 def send(name: str, value: int | str) -> None:
