@@ -78,6 +78,7 @@ class Manifest:
       left_out: Number of rows in a gap between splits.
       unselected: Number of rows that `data.where` does not select.
       sampled_out: Number of rows that `data.sample` does not keep.
+      rows_by_part: Number of rows in each part of the sample, before a share of them is kept.
       kinds: Column name → number of its `Kind`.
       shards: Files of rows that were written.
       quarantined: Files with bad rows, as (input file, number of the range, positions before that range, file).
@@ -89,6 +90,7 @@ class Manifest:
     left_out: int
     unselected: int
     sampled_out: int
+    rows_by_part: tuple[int, ...]
     kinds: dict[str, int]
     shards: tuple[Shard, ...]
     quarantined: tuple[tuple[str, int, int, str], ...]
@@ -227,6 +229,7 @@ def _write_manifest(path: str, first: list[BundleResult], second: list[BundleRes
         left_out=sum(result.left_out for result in results),
         unselected=counts.unselected,
         sampled_out=sum(result.sampled_out for result in results),
+        rows_by_part=tuple(map(sum, zip(*(result.rows_by_part for result in results), strict=True))),
         kinds={name: int(kind) for name, kind in summary.kinds.items()},
         shards=tuple(shard for result in results for shard in result.shards),
         quarantined=tuple(

@@ -116,12 +116,14 @@ class BundleResult:
       shards: Files that were written.
       left_out: Number of rows in a gap between two splits, which are not written.
       sampled_out: Number of rows that `data.sample` does not keep.
+      rows_by_part: Number of rows in each part of the sample, before a share of them is kept.
     """
 
     summary: FirstPassSummary
     shards: tuple[Shard, ...]
     left_out: int
     sampled_out: int
+    rows_by_part: tuple[int, ...] = ()
 
 
 class BundleWriter:
@@ -180,14 +182,15 @@ class BundleWriter:
         written = self._converter.output_kinds if self._writer else None
         counts = self._row_log.close()
         shards = tuple(self._writer.close()) if self._writer else ()
+        rows_by_part = tuple(self._sampler.rows_by_part) if self._sampler else ()
         if self._first_pass is not None:
-            return BundleResult(FirstPassSummary(), shards, self._left_out, self._sampled_out)
+            return BundleResult(FirstPassSummary(), shards, self._left_out, self._sampled_out, rows_by_part)
         kinds = self._converter.kinds
         if self._settings.config.sample and self._settings.config.sample.parts:
             kinds = {**kinds, SAMPLING_WEIGHT: Kind.FLOAT}
             written = None if written is None else {**written, SAMPLING_WEIGHT: Kind.FLOAT}
         summary = FirstPassSummary(counts, kinds, self._times, tuple(self._orders), written)
-        return BundleResult(summary, shards, self._left_out, self._sampled_out)
+        return BundleResult(summary, shards, self._left_out, self._sampled_out, rows_by_part)
 
     def _select(self, block: Block) -> None:
         """Process the rows that `data.where` selects."""

@@ -223,6 +223,14 @@ def _check_counts(manifest: Manifest, config: IngestConfig) -> None:
             f"data.where: expected rows that fulfil {config.where!r}, received none of {manifest.rows} rows",
             "change the condition; a comparison with a missing value is not fulfilled",
         )
+    parts = config.sample.parts if config.sample else ()
+    for part, rows in zip(parts, manifest.rows_by_part, strict=False):
+        if not rows:
+            condition = f"{'not ' if part.is_negated else ''}{part.condition}"
+            raise InputError(
+                f"data.sample.label: expected rows with {condition!r}, received none of {manifest.rows} rows",
+                "name values of the label",
+            )
     for split in config.split.names():
         if not any(shard.split == split for shard in manifest.shards):
             raise InputError(

@@ -22,10 +22,14 @@ class RowSampler:
 
     Args:
       config: The shares.
+
+    Attributes:
+      rows_by_part: Number of rows in each part of the config so far, before a share of them is kept.
     """
 
     def __init__(self, config: IngestedSample) -> None:
         self._fraction = config.fraction
+        self.rows_by_part = [0] * len(config.parts)
         self._shares = [(RowFilter(part.condition), part.is_negated, part.share) for part in config.parts]
 
     def draw(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.bool_], pa.Array | None]:
@@ -35,8 +39,10 @@ class RowSampler:
           rows: Columns of int64, float32, binary or null, or of lists of these.
         """
         shares = np.ones(rows.num_rows)
-        for condition, is_negated, share in self._shares:
-            shares[condition.select(rows)[0] != is_negated] = share
+        for number, (condition, is_negated, share) in enumerate(self._shares):
+            is_part = condition.select(rows)[0] != is_negated
+            shares[is_part] = share
+            self.rows_by_part[number] += int(np.count_nonzero(is_part))
         # 53 bits of the hash are a uniform number in [0, 1) that float64 represents exactly.
         uniform = (mix(hash_rows(rows) ^ _SEED) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         weights = pa.array((1 / shares).astype(np.float32)) if self._shares else None

@@ -19,6 +19,7 @@ from components.evaluator.config import (
 )
 from components.features.base_op import Dtype
 from components.features.expression import Expression, Label
+from components.ingest.config import SAMPLING_WEIGHT
 from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import convert_validation_error
@@ -31,6 +32,7 @@ from pipeline.authoring.config.yaml_values import Key
 
 WEIGHT = ("data", "weight")
 WHERE = ("data", "where")
+SAMPLE = ("data", "sample", "label")
 
 
 def check_config(config: Config) -> list[Problem]:
@@ -68,14 +70,22 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     if not config.features.preprocessing_fn:
         names_by_key |= {(*key, name): name for key, label in labels.items() for name in label.expression.columns}
     names_by_key |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
-    if config.data.weight and not config.data.sample.label:
+    added = [SAMPLING_WEIGHT] if config.data.sample.label else []
+    if config.data.weight and not added:
         names_by_key[WEIGHT] = config.data.weight
     names_by_key |= {(*WHERE, name): name for name in config.data.columns_of_where}
     unknown = {key: name for key, name in names_by_key.items() if name not in columns}
     # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.
     of_headers = {key: label.text for key, label in labels.items() if column_name(label.text) in columns}
     unknown |= {key: of_headers[key[:-1]] for key in unknown if key[:-1] in of_headers}
-    return [Problem(key, f"the data has no column {name!r}{_suggest(name, columns)}") for key, name in unknown.items()]
+    return [
+        *(
+            Problem(SAMPLE, f"adds the column {name!r}, which the data has already")
+            for name in added
+            if name in columns
+        ),
+        *(Problem(key, f"the data has no column {name!r}{_suggest(name, columns)}") for key, name in unknown.items()),
+    ]
 
 
 def _suggest(name: str, columns: Collection[str]) -> str:

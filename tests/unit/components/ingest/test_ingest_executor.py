@@ -161,11 +161,11 @@ def test_split_without_rows_is_rejected(tmp_path: Path) -> None:
 def test_lost_rows_are_an_error() -> None:
     shards = (Shard("train", ("f", 0, 0), "p", 5), Shard("eval", ("f", 0, 0), "p", 2))
     config = IngestConfig(format="csv")
-    executor._check_counts(Manifest(11, 1, 1, 1, 1, {}, shards, ()), config)
+    executor._check_counts(Manifest(11, 1, 1, 1, 1, (), {}, shards, ()), config)
     with pytest.raises(
         MachineError, match="expected 8 rows, as many as were read, received 7 written, 1 in quarantine and 3 left out"
     ):
-        executor._check_counts(Manifest(8, 1, 1, 1, 1, {}, shards, ()), config)
+        executor._check_counts(Manifest(8, 1, 1, 1, 1, (), {}, shards, ()), config)
 
 
 class Disturbed(executor.Executor):  # type: ignore[misc]

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from components.ingest.config import SAMPLING_WEIGHT
-from tests.support.runs.ingest_runs import TWO_WORKERS, by_split, counts, data, ingest, run_without_beam, types
+from tests.support.runs.ingest_runs import (
+    TWO_WORKERS,
+    by_split,
+    counts,
+    data,
+    ingest,
+    ingest_error,
+    run_without_beam,
+    types,
+)
 
 ROWS = 8_000
 
@@ -73,6 +82,12 @@ def test_weighted_rows_of_a_label_are_as_many_as_all(tmp_path: Path, section: An
         assert len(kept) == pytest.approx(expected / weight, abs=error)
         amounts = sum(row["amount"] for row in everything if row[label] == value)
         assert sum(row["amount"] for row in kept) * weight == pytest.approx(amounts, rel=0, abs=0.2 * amounts)
+
+
+def test_value_that_the_label_does_not_have_is_an_error(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.csv")
+    error = ingest_error(data(path, label="label", sample={"label": {7: 0.1}}), tmp_path / "out")
+    assert error.headline == f"data.sample.label: expected rows with 'label == 7', received none of {ROWS} rows"
 
 
 def test_examples_of_tensorflow_get_the_weight(tmp_path: Path) -> None:

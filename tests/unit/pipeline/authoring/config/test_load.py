@@ -211,6 +211,10 @@ def test_condition_on_rows_is_checked_before_a_run(config: Path) -> None:
     (problem,) = check_columns(load(str(config)).config, columns)
     assert problem.key == ("data", "where", "compny")
     assert problem.message == "the data has no column 'compny'; did you mean 'company'?"
+    config.write_text(CONFIG.replace("data:\n", "data:\n  sample: {label: {0: 0.1}}\n"))
+    assert not check_columns(load(str(config)).config, columns)
+    (problem,) = check_columns(load(str(config)).config, [*columns, "sampling_weight"])
+    assert problem.message == "adds the column 'sampling_weight', which the data has already"
     for where, message in {
         "fare + 1": "expected a condition such as fare > 0, received 'fare + 1'",
         "fare > 0 and fare == 'x'": "expected either numbers or strings beside 'fare'",
