@@ -32,12 +32,14 @@ RETRIEVAL_KINDS = ("two_tower", *ITEM_TO_ITEM_KINDS)
 MOST_ITEMS = 20_000
 """Maximum number of items for ITEM_TO_ITEM_KINDS. The matrix of float32 weights then needs 1.6 GB."""
 Kind = Literal[
-    "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "ensemble", "cnn", "application", "din", "bst",
-    "esmm", "mmoe", "two_tower", "ease", "item_knn",
+    "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "gbt_linear", "ensemble", "cnn", "application",
+    "din", "bst", "esmm", "mmoe", "two_tower", "ease", "item_knn",
 ]  # fmt: skip
 _NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower")
 _DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
-_FORESTS = ("gbt", "ensemble")
+_FORESTS = ("gbt", "gbt_linear", "ensemble")
+WITHOUT_NETWORK = ("gbt", "gbt_linear", *ITEM_TO_ITEM_KINDS)
+"""The kinds that do not train a network."""
 _ONLY = {
     "members": ("tabm", "ensemble"),
     "cross_layers": ("dcn_v2",),
@@ -83,18 +85,19 @@ class ModelConfig(Section):
     al. 2019). `dcn_v2`: cross layers, which multiply features, parallel to an mlp (Wang et al. 2021). `tabm`: an
     ensemble of mlps that share most weights, the best kind for tables without large vocabularies (Gorishniy et al.
     2024). `linear`: one weight per number and ID. `gbt`: gradient-boosted trees (Friedman 2001), trained by YDF in one
-    process. `ensemble`: the weighted mean of gbt, tabm and, where it helps, a linear model. `cnn`: a small residual
-    network for images (He et al. 2016). `application`: a network of tf_keras.applications for images. In `cnn` and
-    `application`, the last layer reads the pooled image; if there are other features, an mlp reads both. `din`:
-    attention of a candidate over the events of a history, then an mlp together with the other features (Zhou et al.
-    2018). `bst`: self-attention of the candidate and the events (Chen et al. 2019). `esmm`: a chain of labels that
-    require the previous label, as a purchase requires a click, with shared embeddings (Ma et al. 2018, Entire Space
-    Multi-Task Model). `mmoe`: several labels, which mix the same experts with different weights (Ma et al. 2018,
-    Multi-gate Mixture-of-Experts). `esmm` and `mmoe` read histories as `din` does. For the task retrieval: `two_tower`:
-    a network for the query and a network for the item, whose vectors are close to each other if query and item fit (Yi
-    et al. 2019). `ease`: one weight per pair of items, with which the items of a user predict each other, solved in
-    closed form (Steck 2019, Embarrassingly Shallow Autoencoders for Sparse Data). `item_knn`: the cosine similarity of
-    the item to the items of the user (Sarwar et al. 2001)."""
+    process. `gbt_linear`: the weighted mean of gbt and, where it helps, a linear model. `ensemble`: the weighted mean
+    of gbt, tabm and, where it helps, a linear model. `cnn`: a small residual network for images (He et al. 2016).
+    `application`: a network of tf_keras.applications for images. In `cnn` and `application`, the last layer reads the
+    pooled image; if there are other features, an mlp reads both. `din`: attention of a candidate over the events of a
+    history, then an mlp together with the other features (Zhou et al. 2018). `bst`: self-attention of the candidate and
+    the events (Chen et al. 2019). `esmm`: a chain of labels that require the previous label, as a purchase requires a
+    click, with shared embeddings (Ma et al. 2018, Entire Space Multi-Task Model). `mmoe`: several labels, which mix the
+    same experts with different weights (Ma et al. 2018, Multi-gate Mixture-of-Experts). `esmm` and `mmoe` read
+    histories as `din` does. For the task retrieval: `two_tower`: a network for the query and a network for the item,
+    whose vectors are close to each other if query and item fit (Yi et al. 2019). `ease`: one weight per pair of items,
+    with which the items of a user predict each other, solved in closed form (Steck 2019, Embarrassingly Shallow
+    Autoencoders for Sparse Data). `item_knn`: the cosine similarity of the item to the items of the user (Sarwar et al.
+    2001)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of the hidden layers, from input to output. `dlrm` uses them twice, for the numbers before the dot products
     and after the dot products. `two_tower` uses them in both towers, where the last layer is the vector, without
@@ -108,16 +111,16 @@ class ModelConfig(Section):
     members: int = Field(default=8, ge=2, le=256)
     """tabm and ensemble: number of mlps. The time of a step grows with it."""
     trees: int = Field(default=2000, ge=1, le=100_000)
-    """gbt and ensemble: maximum number of trees per logit. Training stops earlier if more trees do not lower the loss
-    on the validation part."""
+    """gbt, gbt_linear and ensemble: maximum number of trees per logit. Training stops earlier if more trees do not
+    lower the loss on the validation part."""
     depth: int | None = Field(default=None, ge=1, le=20)
-    """gbt and ensemble: depth of the trees. By default 4, 6 or 8, whichever has the lowest loss on the validation part.
-    """
+    """gbt, gbt_linear and ensemble: depth of the trees. By default 4, 6 or 8, whichever has the lowest loss on the
+    validation part."""
     shrinkage: float = Field(default=0.05, gt=0, le=1)
-    """gbt and ensemble: factor of every tree. A lower factor needs more trees."""
+    """gbt, gbt_linear and ensemble: factor of every tree. A lower factor needs more trees."""
     forests: int = Field(default=1, ge=1, le=16)
-    """gbt and ensemble: number of forests with different seeds. The model is their mean. More forests lower the loss,
-    mostly by up to a hundredth, and need more time for a prediction."""
+    """gbt, gbt_linear and ensemble: number of forests with different seeds. The model is their mean. More forests lower
+    the loss, mostly by up to a hundredth, and need more time for a prediction."""
     monotone: dict[str, Literal["increasing", "decreasing"]] = Field(default_factory=dict)
     """gbt: column of numbers → direction. The prediction never moves against it if only this column changes, as when a
     price must not fall with the size. For a binary label or a regression."""
@@ -168,8 +171,8 @@ class ModelConfig(Section):
     of small errors and the absolute error of large errors (Huber 1964), for labels with outliers. `poisson`: the
     deviance of counts, for non-negative labels; predicts exp(logit). `tweedie`: the deviance of labels with many zeros
     and a long tail (Jørgensen 1987); predicts exp(logit). `focal`: the crossentropy of a classification with less
-    weight on rows that are predicted well (Lin et al. 2017). gbt and ensemble support `poisson`, and `focal` for two
-    classes."""
+    weight on rows that are predicted well (Lin et al. 2017). gbt, gbt_linear and ensemble support `poisson`, and
+    `focal` for two classes, without a linear model."""
     quantiles: tuple[float, ...] = Field(default=(0.1, 0.5, 0.9), min_length=1)
     """quantile: quantiles to predict, ascending. The output `prediction` is the quantile nearest to 0.5."""
     huber_delta: PositiveFloat | None = None
@@ -251,7 +254,7 @@ class ModelConfig(Section):
     @property
     def has_network(self) -> bool:
         """Whether a network is trained."""
-        return self.kind != "gbt" and not self.is_item_to_item
+        return self.kind not in WITHOUT_NETWORK
 
     @property
     def is_item_to_item(self) -> bool:

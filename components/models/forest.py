@@ -249,7 +249,7 @@ def forest(trees: Trees, inputs: Inputs) -> tf_keras.Model:
 
 
 def ensemble(
-    network: tf_keras.Model,
+    network: tf_keras.Model | None,
     join: Join,
     others: Sequence[MatrixLayer],
     weights: Sequence[float],
@@ -258,7 +258,7 @@ def ensemble(
     """Build a network that computes the weighted mean of the logits of a network and of other models.
 
     Args:
-      network: Network from transformed features to logits, which may have members.
+      network: Network from transformed features to logits, which may have members; None if it has no weight.
       join: Function from the network's logits to logits of shape [batch, outputs].
       others: Layers that compute logits of the same shape.
       weights: Weights of the network and of the others.
@@ -268,17 +268,17 @@ def ensemble(
     weight_of_network, *weights_of_others = weights
     kept = [(weight, layer) for weight, layer in zip(weights_of_others, others, strict=True) if weight]
     tensors = _tensors([layer for _, layer in kept], inputs)
-    if weight_of_network:
+    kept_weights, logits, joins = [weight for weight, _ in kept], [], [tf.identity for _ in kept]
+    if network is not None and weight_of_network:
         tensors |= {tensor.name: tensor for tensor in network.inputs}
-    logits = [layer({name: tensors[name] for name in layer.reads}) for _, layer in kept]
+        kept_weights, logits, joins = [weight_of_network, *kept_weights], [network.output], [join, *joins]
+    logits += [layer({name: tensors[name] for name in layer.reads}) for _, layer in kept]
 
     def compute_mean(logits: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts = [join(logits[0]), *logits[1:]] if weight_of_network else logits
-        kept_weights = [*([weight_of_network] if weight_of_network else []), *(weight for weight, _ in kept)]
-        return tf.add_n([weight * part for weight, part in zip(kept_weights, parts, strict=True)])
+        return tf.add_n([weight * join(part) for weight, join, part in zip(kept_weights, joins, logits, strict=True)])
 
     mean = tf_keras.layers.Lambda(compute_mean, name="ensemble", dtype="float32")
-    return tf_keras.Model(tensors, mean([network.output, *logits] if weight_of_network else logits), name="ensemble")
+    return tf_keras.Model(tensors, mean(logits), name="ensemble")
 
 
 def _tensors(layers: Sequence[MatrixLayer], inputs: Inputs) -> parts.Tensors:

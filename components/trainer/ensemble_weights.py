@@ -27,6 +27,8 @@ def choose_weights(members: Sequence[Floats], loss: Callable[[Floats], float]) -
       members: Logits of each member, float32 [rows, outputs].
       loss: Logits → their mean loss.
     """
+    if len(members) == 1:
+        return np.ones(1, np.float32)
     best = scipy.optimize.minimize(
         lambda weights: loss(mix(members, weights)),
         np.full(len(members), 1 / len(members)),

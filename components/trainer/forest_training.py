@@ -1,23 +1,27 @@
-"""The training of a model's forest: choose its shape, and the weights of an ensemble, then train it on all rows."""
+"""The training of a model's forest: choose its shape, and its weight in a mean with other models; then train it on all
+rows.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tf_keras
 
 from components.features import feature_names
 from components.models.config import Kind
-from components.models.forest import Floats, Forest, MatrixLayer, ensemble, forest, tree_inputs
+from components.models.forest import Floats, Forest, MatrixLayer, Trees, ensemble, forest, tree_inputs
 from components.models.inputs import Inputs
-from components.models.linear_terms import LinearTerms
+from components.models.linear_terms import LinearTerms, LinearWeights
 from components.trainer import input_pipeline
 from components.trainer.ensemble_weights import choose_weights, mix
 from components.trainer.forest_learner import ForestLearner, read
-from components.trainer.linear_learner import LinearLearner, SelectedLinear
+from components.trainer.linear_learner import LinearLearner
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.training_rows import TrainingRows
@@ -25,6 +29,17 @@ from components.trainer.validation_part import Selection
 
 _BATCH, _BATCH_BYTES = 65_536, 64 << 20
 """Maximum number of rows that are read at once, and maximum size of their expanded features in bytes."""
+
+
+class Weights(NamedTuple):
+    """The weights of a mean of logits; their sum is 1."""
+
+    network: float
+    forest: float
+    linear: float
+
+
+_ONLY_FOREST = Weights(0.0, 1.0, 0.0)
 
 
 class ForestTraining:
@@ -56,13 +71,15 @@ class ForestTraining:
         targets = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in rows.spec]
         self._spec = {name: rows.spec[name] for name in (*(tree_input.feature for tree_input in inputs), *targets)}
         self._has_linear = plan.model.loss is None
-        self._linear: SelectedLinear | None = None
+        self._kind: Kind = plan.model.kind
+        self._penalty = math.nan
+        self._weights: dict[Kind, Weights] = {"gbt": _ONLY_FOREST}
         self.validation_loss = math.inf
 
     def select(self, network_logits: Floats | None) -> None:
-        """Choose the shape of the forest, and the weights of the ensemble, by the loss on the rows that are held out.
+        """Choose the shape of the forest, and the weights of the mean, by the loss on the rows that are held out.
 
-        A linear model is a part of the ensemble if it lowers the loss by more than a standard error.
+        A linear model is a part of a mean if it lowers the loss by more than a standard error.
 
         Args:
           network_logits: The network's logits of these rows, [rows, outputs]; None without a network.
@@ -82,53 +99,73 @@ class ForestTraining:
         masks = [mask for fold in range(part.folds) if (mask := folds == fold).any()]
         self._selected = self._learner.select(rows, masks)
         self.validation_loss, self.validation_logits = self._selected.loss, self._selected.logits
-        if network_logits is None:
+        if self._kind == "gbt":
             return
+        is_in_time = time.monotonic() < started + self._learner.seconds
+        linear = LinearLearner(self._learner).select(rows, masks) if self._has_linear and is_in_time else None
+        self._penalty = linear.penalty if linear else math.nan
 
         def compute_loss(logits: Floats) -> float:
             return self._learner.loss(validation, logits)
 
-        members = [network_logits, self._selected.logits]
-        self._weights = choose_weights(members, compute_loss)
-        self.validation_logits = mix(members, self._weights)
-        is_in_time = time.monotonic() < started + self._learner.seconds
-        linear = LinearLearner(self._learner).select(rows, masks) if self._has_linear and is_in_time else None
-        if linear:
-            weights = choose_weights([*members, linear.logits], compute_loss)
-            logits = mix([*members, linear.logits], weights)
-            if self._learner.is_lower(logits, self.validation_logits, validation):
-                self._linear, self._weights, self.validation_logits = linear, weights, logits
-        self.validation_loss = compute_loss(self.validation_logits)
+        def choose_mean(*members: Floats) -> tuple[Floats, Floats]:
+            """Return the weights of the members and of the linear model, and the logits of their mean."""
+            weights = choose_weights(members, compute_loss)
+            logits = mix(members, weights)
+            if linear:
+                other_weights = choose_weights([*members, linear.logits], compute_loss)
+                other_logits = mix([*members, linear.logits], other_weights)
+                if self._learner.is_lower(other_logits, logits, validation):
+                    return other_weights, other_logits
+            return np.append(weights, 0.0), logits
+
+        (forest_weight, linear_weight), logits = choose_mean(self._selected.logits)
+        self._weights["gbt_linear"] = Weights(0.0, forest_weight, linear_weight)
+        if network_logits is not None:
+            weights, logits = choose_mean(network_logits, self._selected.logits)
+            self._weights["ensemble"] = Weights(*weights)
+            logging.info("loss on the validation part: network %.5f", compute_loss(network_logits))
+        self.validation_loss, self.validation_logits = compute_loss(logits), logits
         logging.info(
-            "loss on the validation part: network %.5f, forest %.5f, their mean%s with the weights %s %.5f",
-            compute_loss(network_logits),
+            "loss on the validation part: forest %.5f, mean with the weights %s: %.5f",
             self._selected.loss,
-            " and a linear model's" if self._linear else "",
-            ", ".join(f"{weight:.2f}" for weight in self._weights),
+            ", ".join(f"{part} {weight:.2f}" for part, weight in self._weights[self._kind]._asdict().items()),
             self.validation_loss,
         )
 
     def finish(self, network: tf_keras.Model | None) -> tf_keras.Model:
-        """Train the forest on all rows; return the model to export, from transformed features to logits.
+        """Train the parts other than the network on all rows; return the model from transformed features to logits.
 
         Args:
           network: The trained network, if the model has one.
         """
-        return self.finish_parts(network)["gbt" if network is None else "ensemble"]
+        return self._build(self._kind, network, *self._refit([self._kind]))
 
     def finish_parts(self, network: tf_keras.Model | None) -> dict[Kind, tf_keras.Model]:
-        """Train the forest on all rows; return the models from transformed features to logits, by kind.
+        """Train the parts other than the network on all rows; return the model and the models of its parts, by kind.
+
+        The mean of the forest and the linear model is left out if the linear model has no weight in it.
 
         Args:
-          network: The trained network, if the model has one; then its mean with the forest is a model, too.
+          network: The trained network, if the model has one.
         """
-        trees = self._learner.refit(self._selected, self._all_rows)
-        parts: dict[Kind, tf_keras.Model] = {"gbt": forest(trees, self._features)}
-        if network is not None:
-            others: list[MatrixLayer] = [Forest(trees, name="forest")]
-            if self._linear:
-                linear = LinearLearner(self._learner).fit(self._all_rows, self._linear.penalty)
-                others += [LinearTerms(linear, name="linear")] if linear else []
-            joint = ensemble(network, self._head.join_members, others, self._weights, self._features)
-            parts |= {"tabm": network, "ensemble": joint}
-        return parts
+        kinds = [kind for kind, weights in self._weights.items() if kind != "gbt_linear" or weights.linear]
+        trees, linear = self._refit(kinds)
+        models = {kind: self._build(kind, network, trees, linear) for kind in kinds}
+        return models if network is None else {**models, "tabm": network}
+
+    def _refit(self, kinds: Sequence[Kind]) -> tuple[Trees, LinearWeights | None]:
+        """Train the forest, and the linear model if it has a weight in one of the kinds, on all rows."""
+        has_linear = any(self._weights[kind].linear for kind in kinds)
+        linear = LinearLearner(self._learner).fit(self._all_rows, self._penalty) if has_linear else None
+        return self._learner.refit(self._selected, self._all_rows), linear
+
+    def _build(
+        self, kind: Kind, network: tf_keras.Model | None, trees: Trees, linear: LinearWeights | None
+    ) -> tf_keras.Model:
+        weights = self._weights[kind]
+        if weights == _ONLY_FOREST:
+            return forest(trees, self._features)
+        others: list[MatrixLayer] = [Forest(trees, name="forest")]
+        others += [LinearTerms(linear, name="linear")] if linear and weights.linear else []
+        return ensemble(network, self._head.join_members, others, weights[: 1 + len(others)], self._features)

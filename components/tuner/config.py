@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
 from components.base.config_section import Section
-from components.models.config import Kind, has_effect
+from components.models.config import WITHOUT_NETWORK, Kind, has_effect
 from components.trainer.config import BatchSize
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -144,7 +144,11 @@ class TuneConfig(Section):
           kind: Kind of the config, if kinds are not tuned.
         """
         tried = self.kind.candidates if self.kind else (kind,)
-        return [kind for kind in tried if (kind != "gbt" if field in _NETWORK_FIELDS else has_effect(field, kind))]
+        return [
+            kind
+            for kind in tried
+            if (kind not in WITHOUT_NETWORK if field in _NETWORK_FIELDS else has_effect(field, kind))
+        ]
 
     def candidates(self) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
         """Yield (key in this section, field, value) for values to choose from, both bounds of a range, and the steps.

@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import Draft, defaults, kind_choice
 from pipeline.authoring.scaffold.kind_choice import Difference, Fit
 from pipeline.orchestration import candidates
+from pipeline.orchestration.candidates import Candidate
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,13 +73,7 @@ def fit(draft: Draft, config: Path, budget: float, deadline: float) -> Fitting:
         configs = {kind: _make_config(load(str(config)).config, draft, kind, rows, file, scratch) for kind in kinds}
         seconds = deadline - _SECONDS_TO_END - time.monotonic()
         results = candidates.fit(configs, Path(scratch, "logs"), seconds, lambda line: _print(f"  {line}"))
-    fits = [
-        Fit(part, scores.losses, scores.metrics, candidate.seconds if part == kind else None)
-        for kind, candidate in results.items()
-        for part, scores in candidate.scores.items()
-        # Trees that were fitted alone are not listed again as a part of the ensemble.
-        if part == kind or part not in results or not results[part].scores
-    ]
+    fits = _list_fits(results)
     failures = tuple((kind, candidate.why) for kind, candidate in results.items() if candidate.why)
     chosen = _choose_kind(draft, fits, failures)
     if fits:
@@ -103,6 +98,18 @@ def make_tables(fitting: Fitting) -> Iterator[Table]:
     for kind, reason in fitting.failures:
         grid.add_row(kind, "-", reason, *("" for _ in metrics), "")
     yield grid
+
+
+def _list_fits(results: Mapping[Kind, Candidate]) -> list[Fit]:
+    """Return the fitted kinds. A kind that was also fitted as a part of another candidate is listed once."""
+    fits: dict[Kind, Fit] = {}
+    for kind, candidate in results.items():
+        for part, scores in candidate.scores.items():
+            if part == kind:
+                fits[part] = Fit(part, scores.losses, scores.metrics, candidate.seconds)
+            else:
+                fits.setdefault(part, Fit(part, scores.losses, scores.metrics))
+    return list(fits.values())
 
 
 def _choose_kind(draft: Draft, fits: list[Fit], failures: tuple[tuple[Kind, str], ...]) -> Draft:

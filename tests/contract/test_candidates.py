@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from components.models.config import Kind
 from components.trainer.config import TrainingConfig
@@ -36,6 +37,33 @@ def test_candidate_that_fails_stops_no_other_one(tmp_path: Path) -> None:
     ended = [line for line in lines if " s left" not in line]
     assert ended[0].startswith("preparation: done in ")
     assert {line.partition(":")[0] for line in ended[1:]} == {"linear", "gbt"}
+
+
+@pytest.mark.extended
+def test_linear_model_improves_trees_where_the_label_is_linear(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    x = random.normal(size=(3000, 20))
+    probability = 1 / (1 + np.exp(-x.sum(axis=1) / 2))
+    label = random.random(3000) < probability
+    names = [f"x{number}" for number in range(20)]
+    rows = tmp_path / "rows.csv"
+    np.savetxt(rows, np.column_stack([x, label]), "%.6f", ",", header=",".join([*names, "y"]), comments="")
+    path = tmp_path / "linear.yaml"
+    sections = {
+        "data": {"path": str(rows), "label": "y > 0.5"},
+        "features": {"columns": dict.fromkeys(names, "z_score")},
+        "model": {"kind": "gbt_linear"},
+        "evaluation": {"thresholds": {"auc": {"min": 0.6}}},
+        "runtime": {"output": f"{tmp_path}/out"},
+    }
+    path.write_text(yaml.safe_dump(sections))
+    fitted = candidates.fit({"gbt_linear": load(str(path)).config}, tmp_path / "logs", 300, lambda line: None)
+    scores = fitted["gbt_linear"].scores
+    assert set(scores) == {"gbt", "gbt_linear"}
+    loss = {kind: float(score.losses.mean()) for kind, score in scores.items()}
+    entropy = -np.mean(probability * np.log(probability) + (1 - probability) * np.log1p(-probability))
+    assert loss["gbt_linear"] < loss["gbt"] - 0.01
+    assert loss["gbt_linear"] < entropy + 0.02
 
 
 @pytest.mark.extended

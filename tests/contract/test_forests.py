@@ -16,6 +16,7 @@ from tests.support.runs.trainer_runs import Prepared, Training
 MODELS: dict[str, dict[str, Any]] = {
     # All fields, so that defaults replace the network's fields of the prepared config.
     "gbt": ModelConfig(kind="gbt", trees=60, depth=4).model_dump(),
+    "gbt_linear": ModelConfig(kind="gbt_linear", trees=60, depth=4).model_dump(),
     "ensemble": {"kind": "ensemble", "trees": 60, "depth": 4, "hidden": (16,), "members": 4},
 }
 CONFIG = {"steps": 100, "batch_size": 256, "learning_rate": 0.01, "checkpoint": {"every_steps": 50}}
@@ -28,6 +29,7 @@ MESH = {"kind": "mesh", "data": 2, "model": 2}
     ("kind", "strategy"),
     [
         pytest.param("gbt", {}, id="gbt", marks=pytest.mark.extended),
+        pytest.param("gbt_linear", {}, id="gbt_linear", marks=pytest.mark.extended),
         # On the other release line this model contains a forest, too.
         pytest.param("ensemble", WORKERS, id="multi_worker", marks=[pytest.mark.both_lines, pytest.mark.slow]),
         pytest.param("ensemble", {"kind": "mirrored"}, id="mirrored", marks=pytest.mark.slow),
@@ -45,9 +47,9 @@ def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[
     assert variables > (10 if kind == "ensemble" else 5)
     log = (tmp_path / "node.log").read_text() + "".join(path.read_text() for path in tmp_path.glob("run/logs/*.log"))
     assert re.search(r"\d+ trees of depth 4, \w+: loss 0\.\d+ on the validation part", log)
-    assert ("their mean" in log) == (kind == "ensemble")
+    assert ("mean with the weights" in log) == (kind != "gbt")
     # The same rows choose and calibrate the model, so the loss before calibration is the loss that chose it.
-    of_mean = re.findall(r"with the weights (?:[\d.]+, )*[\d.]+ (0\.\d+)", log)
+    of_mean = re.findall(r"mean with the weights .*: (0\.\d+)", log)
     before = of_mean[-1] if of_mean else min(re.findall(r"trees of depth .*: loss (0\.\d+)", log))
     after, uncalibrated = map(float, re.findall(r"temperature \S+: loss (\S+) instead of (\S+)", log)[-1])
     assert after <= uncalibrated == float(before)

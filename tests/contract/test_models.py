@@ -20,7 +20,7 @@ from components.features import weighted_ids
 from components.features.feature_spec import Dense, Ids
 from components.models import labels, layers, tabular
 from components.models.build import build
-from components.models.config import IMAGE_KINDS, ITEM_TO_ITEM_KINDS, ModelConfig
+from components.models.config import IMAGE_KINDS, WITHOUT_NETWORK, ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
 from tests.support.data.tolerances import Tolerance, float32_sum, rounding
@@ -86,7 +86,7 @@ def small(kind: str, units: int = 8) -> ModelConfig:
 
 def test_every_kind_of_the_config_is_registered() -> None:
     kinds = set(get_args(ModelConfig.model_fields["kind"].annotation))
-    assert {*MODELS, "gbt", *ITEM_TO_ITEM_KINDS} == kinds, "these do not have a network"
+    assert {*MODELS, *WITHOUT_NETWORK} == kinds
     assert tabular.mlp is MODELS["mlp"]
     assert MODELS["ensemble"] is MODELS["tabm"]
 

@@ -40,6 +40,7 @@ _PATIENCE = 12
 _MODELS: dict[str, dict[str, Any]] = {
     "linear": {},
     "gbt": {},
+    "gbt_linear": {},
     "tabm": {"hidden": [128, 128], "dropout": 0.1},
     "ensemble": {"hidden": [128, 128], "dropout": 0.1},
     "dcn_v2": {"hidden": [128, 64], "embedding": 16, "dropout": 0.1},
@@ -138,7 +139,7 @@ def training_rows(rows: int, split: Mapping[str, int] = _SPLIT) -> int:
 def candidates(defaults: TrainingDefaults, rows: int, trees_alone: bool) -> tuple[Kind, ...]:
     """Return the kinds to fit to a table, in the order in which they are started.
 
-    Fitting `ensemble` also fits its parts, tabm and gbt.
+    Fitting `ensemble` also fits tabm and `gbt_linear`; fitting `gbt_linear` also fits gbt.
 
     Args:
       defaults: Defaults for the table.
@@ -149,7 +150,7 @@ def candidates(defaults: TrainingDefaults, rows: int, trees_alone: bool) -> tupl
     if training_rows(rows) > _MOST_OF_TREES:
         kinds: tuple[Kind, ...] = ("linear", "tabm")
     else:
-        kinds = ("gbt", "linear", "ensemble") if trees_alone else ("ensemble", "linear")
+        kinds = ("gbt_linear", "linear", "ensemble") if trees_alone else ("ensemble", "linear")
     return (*kinds, *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
 
 
@@ -165,13 +166,13 @@ def sections(kind: Kind, rows: int, many_ids: bool, task: LearningTask) -> tuple
     model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
     model |= {"loss": task.loss} if task.loss else {}
     logits = len(task.classes) if task.task == "multiclass" else 1
-    if kind in ("gbt", "ensemble") and rows * logits <= _MOST_OF_FORESTS:
+    if kind in ("gbt", "gbt_linear", "ensemble") and rows * logits <= _MOST_OF_FORESTS:
         model["forests"] = _FORESTS
     folds = {"folds": _FOLDS} if rows <= _FEW_ROWS else {}
     if folds and kind in ("tabm", "ensemble"):
         model["members"] = _MEMBERS_OF_FOLD
     measured = f"loss of all rows, in {_FOLDS} folds" if folds else "loss on the validation part"
-    if kind == "gbt":
+    if kind in ("gbt", "gbt_linear"):
         return model, folds, f"trees are added until more do not lower the {measured}"
     batch = int(
         next(size for size, most in ((128, 2_000), (256, 20_000), (512, 200_000), (1024, np.inf)) if rows <= most)

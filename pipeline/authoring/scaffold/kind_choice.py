@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from components.models.config import Kind
 from pipeline.authoring.scaffold.sample import Table
 
-_SIMPLEST_FIRST = ("linear", "gbt", "tabm", "dcn_v2", "din", "ensemble")
+_SIMPLEST_FIRST = ("linear", "gbt", "gbt_linear", "tabm", "dcn_v2", "din", "ensemble")
 _ERRORS = 2.0
 """Number of standard errors within which a difference may be noise. Two are about a 95 % interval."""
 _NEGLIGIBLE = 0.001

@@ -186,6 +186,15 @@ def test_ensemble_is_the_weighted_mean_of_the_logits(share: float, names: set[st
     np.testing.assert_array_equal(actual, [[share * 2 - (1 - share)], [share * 4 + (1 - share)]])
 
 
+def test_members_of_an_ensemble_share_the_features_that_both_read() -> None:
+    x = tf_keras.Input((), name="x")
+    network = tf_keras.Model({"x": x}, tf_keras.layers.Lambda(lambda values: values[:, tf.newaxis])(x))
+    model = ensemble(
+        network, tf.identity, [Forest(trees(NUMBER, [0.0], [0], STUMP))], [0.5, 0.5], Inputs({"x": Dense()})
+    )
+    np.testing.assert_array_equal(logits(model, x=[0.0, 2.0]), [[-0.5], [1.5]])
+
+
 def test_saved_forest_only_uses_standard_operations(tmp_path: Any) -> None:
     model = forest(trees(NUMBER, [0.25], [0], STUMP), Inputs({"x": Dense()}))
     module = tf.Module()

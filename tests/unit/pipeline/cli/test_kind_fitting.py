@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.ingest import readers
-from components.models.config import Kind
+from components.models.config import WITHOUT_NETWORK, Kind
 from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import Draft, draft
 from pipeline.authoring.scaffold.kind_choice import Fit
@@ -120,7 +120,9 @@ def test_table_contains_failed_candidates(drafted: Draft) -> None:
     assert not list(kind_fitting.make_tables(Fitting(drafted)))
 
 
-@pytest.mark.parametrize("kind", ["linear", "gbt", "tabm", "ensemble", "dcn_v2", "wide_deep", "mlp", "dlrm"])
+@pytest.mark.parametrize(
+    "kind", ["linear", "gbt", "gbt_linear", "tabm", "ensemble", "dcn_v2", "wide_deep", "mlp", "dlrm"]
+)
 def test_every_kind_has_a_valid_config(
     kind: Kind, drafted: Draft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,4 +130,4 @@ def test_every_kind_has_a_valid_config(
     text, written_kind = write_config(drafted.with_kind(kind, "chosen by --kind"), tmp_path)
     assert written_kind == kind
     assert "model: # chosen by --kind\n" in text
-    assert ("\ntraining:" in text) == (kind != "gbt")
+    assert ("\ntraining:" in text) == (kind not in WITHOUT_NETWORK)

@@ -14,6 +14,7 @@ from components.base.config_section import Task
 from components.base.errors import InputError
 from components.data_gate import schema_columns as schemas
 from components.features.config import OPS
+from components.models.config import WITHOUT_NETWORK
 from pipeline.authoring import scaffold
 from pipeline.authoring.config import Config, load
 from pipeline.authoring.scaffold import Draft, decisions, draft
@@ -304,13 +305,15 @@ def test_decisions_are_listed_with_their_reasons(tmp_path: Path) -> None:
     assert facts["training"].startswith(f"at most {drafted.defaults.training['steps']:,} steps: until ")
 
 
-@pytest.mark.parametrize("kind", ["linear", "gbt", "tabm", "ensemble", "dcn_v2"])
+@pytest.mark.parametrize("kind", ["linear", "gbt", "gbt_linear", "tabm", "ensemble", "dcn_v2"])
 @pytest.mark.parametrize("name", ["people", "houses"])
 def test_decisions_of_every_kind_are_listed(name: str, kind: Any, tmp_path: Path) -> None:
     drafted = draft_table(name, tmp_path)[0].with_kind(kind, "it has the lowest loss")
     facts = dict(decisions.list_table_decisions(drafted))
     assert facts["model"] == f"{kind}: it has the lowest loss"
-    assert facts["training"].startswith("trees are added" if kind == "gbt" else ("at most ", "300 steps", "6"))
+    assert facts["training"].startswith(
+        "trees are added" if kind in WITHOUT_NETWORK else ("at most ", "300 steps", "6")
+    )
 
 
 @pytest.mark.parametrize(
