@@ -372,6 +372,8 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
         pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
         pytest.param({"kind": "mesh", "data": 2, "model": 2}, marks=pytest.mark.slow),
+        pytest.param(TRAININGS["mesh-stages"]["strategy"], marks=pytest.mark.slow, id="mesh-stages"),
+        pytest.param(TRAININGS["in_step-mesh"]["strategy"], marks=pytest.mark.slow, id="in_step-mesh"),
     ],
     ids=lambda strategy: strategy["kind"],
 )
@@ -393,7 +395,14 @@ def test_training_that_gets_no_better_ends_early_with_its_best_weights(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "strategy", [{"kind": "none"}, MULTI_WORKER, PARAMETER_SERVER], ids=lambda strategy: strategy["kind"]
+    "strategy",
+    [
+        {"kind": "none"},
+        MULTI_WORKER,
+        PARAMETER_SERVER,
+        pytest.param(TRAININGS["in_step-mesh"]["strategy"], id="in_step-mesh"),
+    ],
+    ids=lambda strategy: strategy["kind"],
 )
 def test_restarted_training_ends_early_too(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, {**STOPPING, "learning_rate": 0.05, "strategy": strategy})

@@ -58,8 +58,10 @@ def test_without_a_blessed_model_training_begins_from_scratch(earlier: Path) -> 
         pytest.param({"kind": "none"}, marks=pytest.mark.slow),
         pytest.param({"kind": "mirrored"}, marks=pytest.mark.slow),
         pytest.param({"kind": "mesh", "data": 2, "model": 2}, marks=pytest.mark.slow),
+        pytest.param({"kind": "mesh", "place": {"hidden_*": 1}, "micro_batches": 2}, marks=pytest.mark.slow),
         pytest.param(PARAMETER_SERVER, marks=pytest.mark.slow),
         pytest.param({"kind": "multi_worker"}, marks=pytest.mark.slow),
+        pytest.param({"kind": "multi_worker", "workers": 2, "model": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_weights_are_copied_under_every_strategy(
