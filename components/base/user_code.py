@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from components.base.errors import InputError, PipelineError
+from components.base.files import open_regular
 from components.base.names import did_you_mean
 
 
@@ -128,26 +129,29 @@ def find_failure(path: str, name: str, error: BaseException) -> InputError | Non
 
 
 def digest(*names: str) -> str:
-    """Compute a digest of source code, so that a node runs again when its code changes.
+    """Compute a digest of source code and of files, so that a node runs again when one of them changes.
 
     Args:
-      names: Dotted names of modules or packages, or paths of modules. For a package, the digest covers all its Python
-        files.
+      names: Dotted names of modules or packages, or paths of modules, or absolute paths of other files. For a package,
+        the digest covers all its Python files.
 
     Returns:
       The first 16 hexadecimal digits of a SHA-256.
 
     Raises:
-      InputError: A module does not exist.
+      InputError: A module or a file does not exist.
     """
     state = hashlib.sha256()
     for name in names:
-        for file in _sources(name):
-            state.update(f"{name}/{file.name}\0".encode())
-            state.update(file.read_bytes())
+        for path in _sources(name):
+            state.update(f"{name}/{path.name}\0".encode())
+            with open_regular(str(path)) as file:
+                while block := file.read(_BLOCK):
+                    state.update(block)
     return state.hexdigest()[:16]
 
 
+_BLOCK = 1 << 20
 _MESSAGE = 300
 """Maximum number of characters of an exception's message in a headline. TensorFlow's messages may print tensors."""
 _FROM_ROOT = "start the run from the folder that the import path begins in, or install the package"
@@ -190,6 +194,10 @@ def _file(name: str) -> Path:
 def _sources(name: str) -> list[Path]:
     if name.endswith(".py"):
         return [_file(name)]
+    if Path(name).is_absolute():
+        if not Path(name).is_file():
+            raise InputError(f"expected a file, received {name}, which does not exist", "name a file that exists")
+        return [Path(name)]
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:

@@ -34,7 +34,7 @@ class EdgeExporterNode(NodeWithResult[EdgeVerdict], OptionalNode):
         """Return the code of the conversion, and the Trainer's code if variants are trained further."""
         if not any(variant.is_trained for variant in config.edge):
             return ("components.edge", "components.features.feature_names", "components.features.host")
-        students = (variant.student.modules() for variant in config.edge if variant.student)
+        students = (variant.student.list_code() for variant in config.edge if variant.student)
         return ("components.edge", *list_trainer_code(config), *itertools.chain.from_iterable(students))
 
     def build(self, wiring: Wiring) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
@@ -29,6 +30,7 @@ from components.features.date_ops import DatePart, DateParts
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence, OfHistory, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text
+from components.features.vector_ops import Pretrained, Vectors, list_files
 
 
 class ZScore(Op):
@@ -127,7 +129,7 @@ class Bucketize(Embedded):
         return self.buckets + 1
 
 
-class Vocab(Embedded):
+class Vocab(Pretrained):
     """The value's rank in a vocabulary of the training split, as an ID to embed. Missing values have a separate ID."""
 
     takes = frozenset[Dtype]({"int", "bytes"})
@@ -206,7 +208,7 @@ OPS: Registry[type[Op]] = Registry(
         op.model_fields["op"].default: op
         for op in (
             ZScore, Log, MinMax, Clip, PassThrough, Missing, PiecewiseLinear, Cyclical, Bucketize, Vocab, Hash,
-            MultiHot, Split, Text, EventSequence, TimeGaps, DatePart, DateParts, Image,
+            MultiHot, Split, Text, Vectors, EventSequence, TimeGaps, DatePart, DateParts, Image,
         )
     },
     "a subclass of components.features.base_op.Op",
@@ -408,13 +410,20 @@ class FeaturesConfig(Section):
                 message = "with dlrm, all vectors have the width model.embedding; remove it"
                 yield Problem(("features", *feature.key, "embedding"), message)
 
-    def list_added_modules(self) -> tuple[str, ...]:
-        """Return the modules of installed packages that operations use, whose code is part of the cache keys."""
+    def list_code(self) -> tuple[str, ...]:
+        """Return the modules of installed packages and the files that operations use, which are part of cache keys."""
         ops = {type(op) for ops in self.columns.values() for op in ops if op.op not in OPS.built_in}
         modules = {module for op in ops for module in (op.__module__, op.implementation)}
         if any(isinstance(feature.op, DatePart) and feature.op.holidays for feature in self.declared):
             modules.add("holidays")
-        return tuple(sorted(modules))
+        files = {str(Path(path).absolute()) for _, path, _ in self.list_vector_files()}
+        return (*sorted(modules), *sorted(files))
+
+    def list_vector_files(self) -> Iterator[tuple[tuple[str | int, ...], str, int]]:
+        """Yield the key, the path and the numbers per value of every file of pretrained vectors."""
+        for feature in self.declared:
+            for name, path, width in list_files(feature.op):
+                yield ("features", *feature.key, name), path, width
 
     @property
     def columns_read(self) -> tuple[str, ...]:

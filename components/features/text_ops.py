@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from components.features.base_op import Dtype, Embedded, Op
+from components.features.base_op import Dtype, Op
+from components.features.vector_ops import Pretrained
 
 
 class MultiHot(Op):
@@ -28,7 +29,7 @@ class MultiHot(Op):
     """Separator of the values in a text. White space around a value is removed, and empty values are dropped."""
 
 
-class Split(Embedded):
+class Split(Pretrained):
     """The ranks of the example's values in a vocabulary of the training split, as IDs whose embeddings are averaged.
 
     An example has several values if the text contains several (`red|green`), if the column contains lists, or both. If
@@ -59,7 +60,7 @@ class Split(Embedded):
         return self.size
 
 
-class Text(Embedded):
+class Text(Pretrained):
     """The words and n-grams of a text, hashed or looked up in a vocabulary, as IDs whose embeddings are averaged.
 
     A word is a sequence of letters and digits of any script. All other characters, and bytes that are not UTF-8,
@@ -97,6 +98,8 @@ class Text(Embedded):
             raise ValueError("expected buckets or vocabulary, received both")
         if self.weighting is not None and self.vocabulary is None:
             raise ValueError("expected vocabulary with weighting: tf_idf, received none; set vocabulary, such as 10000")
+        if self.vectors is not None and self.vocabulary is None:
+            raise ValueError("expected vocabulary with vectors, received none; set vocabulary, such as 10000")
         return self
 
     @property

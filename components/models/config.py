@@ -6,6 +6,7 @@ import itertools
 import math
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -261,10 +262,11 @@ class ModelConfig(Section):
         """Whether the model is a matrix with one weight per pair of items."""
         return self.kind in ITEM_TO_ITEM_KINDS
 
-    def modules(self) -> tuple[str, ...]:
-        """Return the modules of a model that is not part of this project: the user's, or an installed package's."""
+    def list_code(self) -> tuple[str, ...]:
+        """Return the modules of a model that is not part of this project, and the file of its initial weights."""
         function = self.run_fn or self.build
-        return (user_code.module_of(function),) if function else MODELS.list_modules(self.kind)
+        modules = (user_code.module_of(function),) if function else MODELS.list_modules(self.kind)
+        return (*modules, *([str(Path(self.weights).absolute())] if self.weights else []))
 
     def with_values(self, values: Mapping[str, Any]) -> ModelConfig:
         """Return the same model with other values. Fields without effect in the new kind get their defaults.

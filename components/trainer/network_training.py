@@ -15,7 +15,7 @@ import tf_keras
 from components.models import folds
 from components.models.build import build
 from components.models.inputs import Inputs
-from components.trainer import checkpoint, warm_start
+from components.trainer import checkpoint, pretrained_rows, warm_start
 from components.trainer.checkpoint_evaluation import evaluate, follow
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.gradient_histograms import GradientProbe
@@ -86,7 +86,7 @@ class NetworkTraining:
             TrainingLoop(
                 config=config,
                 distribution=distribution,
-                learner=Learner(self.build, self._head, self._warm_start, self._plan.model.frozen_steps),
+                learner=Learner(self.build, self._head, self._initialize, self._plan.model.frozen_steps),
                 input_pipeline=pipeline,
                 folders=Folders(self._checkpoints, None if distribution.is_lead else f"{events}/checkpoints", events),
                 on_checkpoint=functools.partial(
@@ -126,7 +126,8 @@ class NetworkTraining:
         status.assert_existing_objects_matched().expect_partial()
         return self._plain_network
 
-    def _warm_start(self, network: tf_keras.Model) -> None:
+    def _initialize(self, network: tf_keras.Model) -> None:
+        pretrained_rows.assign(network, self._plan.features, self._transform)
         if self._plan.training.warm_start:
             new_ids = self._plan.training.new_ids
             warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform, new_ids)

@@ -17,13 +17,13 @@ NODES = (
 
 
 def list_code(config: Any) -> tuple[str, ...]:
-    """Return the modules and packages whose code the Trainer runs, for its cache key.
+    """Return the modules and packages whose code the Trainer runs, and the files that it reads, for its cache key.
 
     Args:
       config: The whole config.
     """
     return (
         *("components.features", "components.models", "components.trainer", "components.data.skew_sample"),
-        *config.features.list_added_modules(),
-        *config.model.modules(),
+        *config.features.list_code(),
+        *config.model.list_code(),
     )

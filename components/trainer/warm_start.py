@@ -33,7 +33,7 @@ _FILE = "assets.extra/warm_start.json"
 _KEY = "weights/{}/.ATTRIBUTES/VARIABLE_VALUE"
 """The checkpoint key of a variable in the SavedModel that `export` writes, by its position in `network.variables`."""
 _NEW = -1
-_OF_TABLES = ("embedding", "quotient_remainder", "composition")
+_OF_TABLES = ("embedding", "quotient_remainder", "composition", "vectors")
 """Options of an operation that do not change the meaning of its IDs."""
 
 
@@ -53,7 +53,7 @@ class IdVocabulary:
 
 
 @dataclass(frozen=True)
-class _Weight:
+class Weight:
     """A variable of a network, including all of its shards.
 
     Attributes:
@@ -86,7 +86,7 @@ def describe(
       path: Folder of the model.
       exclude_seen: Feature with the user's ID, if a retrieval leaves out the user's items; otherwise None.
     """
-    weights = _list_weights(network)
+    weights = list_weights(network)
     name_of = {id(weight.variable): weight.name for weight in weights}
     description = {
         "variables": [name_of[id(variable)] for variable in network.variables],
@@ -129,7 +129,7 @@ def initialize(
     earlier = _EarlierModel(base, description)
     same_interface = _describe_interface(network, plan, transform) == description["sense"]
     vocabularies = read_vocabularies(plan, transform)
-    copied, weights = [], _list_weights(network)
+    copied, weights = [], list_weights(network)
     for weight in weights:
         reason = _copy(weight, earlier, vocabularies, same_interface, new_ids)
         if reason:
@@ -155,7 +155,7 @@ def read_vocabularies(plan: FeaturePlan, transform: tft.TFTransformOutput) -> di
 
 def list_tables(network: tf_keras.Model) -> Iterator[tuple[str, str, npt.NDArray[Any]]]:
     """Yield the name of a table of IDs, a feature, and the feature's rows in the table, float32 [rows, width]."""
-    for weight in _list_weights(network):
+    for weight in list_weights(network):
         if weight.rows:
             ends = list(itertools.accumulate(weight.rows))
             parts = np.split(tf.convert_to_tensor(weight.variable).numpy(), ends[:-1])
@@ -216,7 +216,7 @@ class _EarlierModel:
 
 
 def _copy(
-    weight: _Weight,
+    weight: Weight,
     earlier: _EarlierModel,
     vocabularies: Mapping[str, IdVocabulary],
     same_interface: bool,
@@ -244,7 +244,7 @@ def _copy(
 
 
 def _copy_rows(
-    weight: _Weight,
+    weight: Weight,
     value: npt.NDArray[Any],
     earlier: _EarlierModel,
     vocabularies: Mapping[str, IdVocabulary],
@@ -411,20 +411,21 @@ def _describe_ids(
     }
 
 
-def _list_weights(network: tf_keras.Model) -> list[_Weight]:
+def list_weights(network: tf_keras.Model) -> list[Weight]:
+    """Return the variables of a network, and the features whose IDs have rows in its tables."""
     # The variables of the networks of a cross-validation have the same names, so prefix them.
     nested = [layer for layer in network.layers if isinstance(layer, tf_keras.Model)]
     nested_weights = [
-        replace(weight, name=f"{model.name}/{weight.name}") for model in nested for weight in _list_weights(model)
+        replace(weight, name=f"{model.name}/{weight.name}") for model in nested for weight in list_weights(model)
     ]
     inside = {id(module) for model in nested for module in model.submodules}
     layers = [layer for layer in network.submodules if isinstance(layer, Table) and id(layer) not in inside]
     tables = [
-        _Weight(f"{layer.name}/rows", layer.rows, layer.features, [part.rows for part in layer.divided])
+        Weight(f"{layer.name}/rows", layer.rows, layer.features, [part.rows for part in layer.divided])
         for layer in layers
     ]
     tables += [
-        _Weight(
+        Weight(
             f"{layer.name}/quotients",
             layer.quotients,
             layer.composed,
@@ -444,7 +445,7 @@ def _list_weights(network: tf_keras.Model) -> list[_Weight]:
         *nested_weights,
         *tables,
         *(
-            _Weight(variable.name.removesuffix(":0"), variable, () if id(variable) in embeddings else None)
+            Weight(variable.name.removesuffix(":0"), variable, () if id(variable) in embeddings else None)
             for variable in remaining
         ),
     ]

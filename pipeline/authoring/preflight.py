@@ -18,6 +18,7 @@ from components.base.memory import memory
 from components.base.processes import describe_exit
 from components.data import file_io
 from components.data_gate import schema_columns as schemas
+from components.features.vector_file import read_vectors
 from components.ingest import input_files, readers, spans
 from components.ingest.config import DataConfig
 from components.pusher import serving_state
@@ -123,13 +124,17 @@ def _check_optional_nodes(config: Config) -> Iterator[Problem]:
             yield from node.check_columns(config, columns)
 
 
-def _check_features(config: Config) -> list[Problem]:
-    """Return a problem if the features read more columns than a model can have as inputs."""
+def _check_features(config: Config) -> Iterator[Problem]:
+    """Yield a problem if the features read more columns than a model can have as inputs, and unfit files of vectors."""
     count = 0 if config.features.preprocessing_fn else len(config.features.columns_read)
-    if count <= limits.MOST_FEATURE_COLUMNS:
-        return []
-    text = f"expected features of at most {limits.MOST_FEATURE_COLUMNS:,} columns, received {count:,}"
-    return [Problem(("features", "columns"), f"{text}; remove those that predict least")]
+    if count > limits.MOST_FEATURE_COLUMNS:
+        text = f"expected features of at most {limits.MOST_FEATURE_COLUMNS:,} columns, received {count:,}"
+        yield Problem(("features", "columns"), f"{text}; remove those that predict least")
+    for key, path, width in config.features.list_vector_files():
+        try:
+            read_vectors(path, width, most=1)
+        except InputError as error:
+            yield Problem(key, f"{error.headline}; {error.remedy}")
 
 
 def _check_table_memory(config: Config, memory: int) -> list[Problem]:

@@ -115,7 +115,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
             "components.features",
             "components.transform",
             "components.data.skew_sample",
-            *config.features.list_added_modules(),
+            *config.features.list_code(),
             *_list_modules(config.features.preprocessing_fn),
         ),
         trainer_code=user_code.digest(*list_trainer_code(config)),

@@ -42,6 +42,7 @@ from tests.support.data.all_operations import (
     OPTIONS,
     SCHEMA,
     SPEC,
+    VECTORS,
     example,
     plan,
     rows,
@@ -348,6 +349,22 @@ def test_words_have_the_weights_of_scikit_learn(transform_result: Any) -> None:
     np.put_along_axis(computed, ids.numpy(), weights.numpy(), axis=1)
     expected = vectorizer.transform([words_and_pairs(note) for note in notes]).toarray()
     float32_sum(8).assert_close(computed[:, 1:], expected)
+
+
+def test_values_and_words_have_the_vectors_of_the_file(transform_result: Any) -> None:
+    _, _, transform = transform_result
+    lines = [line.split(" ") for line in VECTORS.read_text(encoding="utf-8").splitlines()[:-1]]
+    vectors = {value: np.array(numbers, np.float32) for value, *numbers in lines}
+    outputs = serve(
+        transform,
+        [
+            {**NOTHING, "shop": "é".encode(), "count": -3, "comment": [b"Red shoes", b"blue"]},
+            {**NOTHING, "shop": b"b", "count": 8, "comment": b"..."},
+        ],
+    )
+    np.testing.assert_array_equal(outputs["shop_vectors"], [vectors["é"], np.zeros(3)])
+    np.testing.assert_array_equal(outputs["count_vectors"], [vectors["-3"], np.zeros(3)])
+    np.testing.assert_array_equal(outputs["comment_vectors"], [(vectors["red"] + vectors["shoes"]) / 2, np.zeros(3)])
 
 
 def words_and_pairs(text: bytes | None) -> list[str]:

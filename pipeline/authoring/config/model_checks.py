@@ -10,6 +10,7 @@ from components.evaluator.config import metric
 from components.features.config import Vocab
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
+from components.features.vector_ops import Pretrained
 from components.models.config import (
     HISTORY_KINDS,
     IMAGE_KINDS,
@@ -36,6 +37,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _forest(config)
     yield from _mesh(config)
     yield from _tables(config)
+    yield from _vectors(config)
     yield from _optimizer(config)
     yield from _gradients(config)
     yield from _calibration(config)
@@ -298,6 +300,18 @@ def _tables(config: Config) -> Iterator[Problem]:
             expected = f"one of {', '.join(sorted(known))}" if known else "a model with tables of ids"
             message = f"expected {expected}, received {name!r}{did_you_mean(name, known)}"
             yield Problem(("training", "strategy", "tables", name), f"{message}; `plan` prints the tables")
+
+
+def _vectors(config: Config) -> Iterator[Problem]:
+    """Yield pretrained vectors of embeddings that the model does not have."""
+    model = config.model
+    if has_effect("embedding", model.kind) and not model.run_fn:
+        return
+    for feature in config.features.declared:
+        if isinstance(feature.op, Pretrained) and feature.op.vectors is not None:
+            received = "a run_fn, which builds its own" if model.run_fn else f"{model.kind}, which has none"
+            message = f"expected a model with embeddings, received {received}; use the operation vectors instead"
+            yield Problem(("features", *feature.key, "vectors"), message)
 
 
 def _calibration(config: Config) -> Iterator[Problem]:

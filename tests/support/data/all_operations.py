@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from components.features.config import OPS, FeaturesConfig
 from components.features.expression import Label
 from components.features.plan import FeaturePlan
 
+VECTORS = Path(__file__).with_name("vectors.txt")
+"""Vectors of some values of `shop` and `count`, and of some words."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "z_score": {},
     "log": {},
@@ -30,6 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "multi_hot": {"size": 3, "oov_buckets": 2},
     "split": {"size": 3, "oov_buckets": 2, "max_values": 3},
     "text": {"buckets": 50, "max_values": 4},
+    "vectors": {"path": str(VECTORS), "width": 3},
     "sequence": {"size": 3, "oov_buckets": 2, "max_values": 3},
     "time_gaps": {"max_values": 3},
     "date_part": {"part": "month"},
@@ -56,6 +60,7 @@ OTHERS = {
     "note": {"text": {"vocabulary": 20, "ngrams": 3, "max_values": 8}},
     "never_note": {"text": {"vocabulary": 20}},
     "review": {"text": {"vocabulary": 20, "max_values": 8, "weighting": "tf_idf"}},
+    "comment": {"vectors": {"path": str(VECTORS), "width": 3, "words": True}},
     "never_review": {"text": {"vocabulary": 20, "weighting": "tf_idf"}},
     "user": {"hash": {"buckets": 20, "min_frequency": 20}},
     "users": {"sequence": {"of": "user", "max_values": 4}},
@@ -105,6 +110,7 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
             "stamp": maybe(int(random.integers(-(10**12), 2 * 10**12))),
             "note": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
             "review": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
+            "comment": maybe([one(b"Red Shoes, red!", b"blue", b"", b"caf\xe9 \xff") for _ in range(2)]),
             "user": maybe(int(random.integers(0, 50))),
             "users": maybe([int(number) for number in random.integers(0, 50, random.integers(1, 8))]),
             "user_kinds": maybe(b"|".join(one(b"x", b"y", b"z") for _ in range(random.integers(1, 8)))),
@@ -142,7 +148,7 @@ SPEC = {
     **dict.fromkeys(("pair", "pair_of_times"), tf.io.FixedLenFeature([2], tf.int64)),
     "price": tf.io.VarLenFeature(tf.float32),
     **dict.fromkeys(("shop", "tags", "left", "when", "note", "picture", "user_kinds"), tf.io.VarLenFeature(tf.string)),
-    **dict.fromkeys(("review", "never_review"), tf.io.VarLenFeature(tf.string)),
+    **dict.fromkeys(("review", "never_review", "comment"), tf.io.VarLenFeature(tf.string)),
     **dict.fromkeys(("never_bytes", "never_when", "never_note", "never_picture"), tf.io.VarLenFeature(tf.string)),
 }
 NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0], "pair_of_times": [0, 0]}

@@ -73,8 +73,8 @@ def test_holiday_is_one_of_the_parts_of_a_date() -> None:
     assert (month.name, holiday.name) == ("when_month", "when_holiday")
     assert output_spec(holiday, lambda name: 0) == Ids(3, ordered=True)
     # A new release of the package may change the holidays.
-    assert features.list_added_modules() == ("holidays",)
-    assert FeaturesConfig.model_validate({"columns": {"when": {"date_parts": ["month"]}}}).list_added_modules() == ()
+    assert features.list_code() == ("holidays",)
+    assert FeaturesConfig.model_validate({"columns": {"when": {"date_parts": ["month"]}}}).list_code() == ()
 
 
 @pytest.mark.extended
