@@ -7,6 +7,7 @@ import functools
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -17,7 +18,9 @@ from components.data import file_io
 from components.ingest.blocks import BadRow, Block, FileRange, Reader, RowCounts
 from components.ingest.bundle_writer import BundleResult, BundleWriter, FirstPassSummary, IngestSettings
 from components.ingest.config import BadRowsConfig
+from components.ingest.series_partitions import Partition, SeriesReader, count_partitions, partition
 from components.ingest.shard_writer import Shard
+from components.ingest.time_steps import Step
 
 _FILES = 64
 """Number of files that one worker divides into ranges at once."""
@@ -26,6 +29,9 @@ _SMALL = 4 << 20
 File = tuple[str, "str | None"]
 """The path of a file, and the predefined split that it belongs to, or None."""
 FileRanges = tuple[FileRange, ...]
+Element = FileRanges | Block | Partition
+Source = Reader | SeriesReader | None
+"""What makes rows from elements: nothing for blocks, a SeriesReader for partitions."""
 
 
 def file_ranges(pipeline: beam.Pipeline, spans: Iterable[Sequence[File]], reader: Reader) -> beam.PCollection:
@@ -49,7 +55,13 @@ def file_ranges(pipeline: beam.Pipeline, spans: Iterable[Sequence[File]], reader
     )
 
 
-def ingest(elements: beam.PCollection, settings: IngestSettings, reader: Reader | None, manifest: str) -> None:
+def ingest(
+    elements: beam.PCollection,
+    settings: IngestSettings,
+    reader: Reader | None,
+    manifest: str,
+    size: int | None = None,
+) -> None:
     """Check, split and write all rows, then write the manifest.
 
     Args:
@@ -57,14 +69,24 @@ def ingest(elements: beam.PCollection, settings: IngestSettings, reader: Reader 
       settings: Settings that all workers share.
       reader: Reader of the file ranges. None if the elements are blocks.
       manifest: Path of the manifest, a JSON file; see `Manifest`.
+      size: Bytes of all files, which determine the number of partitions of series. If None, it is unknown.
     """
-    first = elements | "FirstPass" >> beam.ParDo(_FirstPass(settings, reader))
+    source: Source = reader
+    step, read_counts = None, None
+    if settings.config.windows:
+        partitions = partition(elements, settings, reader, count_partitions(size))
+        elements, read_counts = partitions.rows, beam.pvalue.AsList(partitions.counts)
+        step = partitions.step if isinstance(partitions.step, Step) else beam.pvalue.AsSingleton(partitions.step)
+        # The rows are selected before they are partitioned.
+        settings = dataclasses.replace(settings, config=settings.config.model_copy(update={"where": None}))
+        source = SeriesReader.create(settings.config, settings.properties)
+    first = elements | "FirstPass" >> beam.ParDo(_FirstPass(settings, source), step)
     results = beam.pvalue.AsList(first)
-    second = elements | "SecondPass" >> beam.ParDo(_SecondPass(settings, reader), results)
+    second = elements | "SecondPass" >> beam.ParDo(_SecondPass(settings, source), results, step)
     _ = (
         elements.pipeline
         | "Once" >> beam.Create([manifest])
-        | "WriteManifest" >> beam.Map(_write_manifest, results, beam.pvalue.AsList(second), settings)
+        | "WriteManifest" >> beam.Map(_write_manifest, results, beam.pvalue.AsList(second), settings, read_counts)
     )
 
 
@@ -83,6 +105,7 @@ class Manifest:
       shards: Files of rows that were written.
       quarantined: Files with bad rows, as (input file, number of the range, positions before that range, file).
       files: Suffix of the input files' names → number of `files` and of `rows` that were read.
+      made: Number of rows that `data.windows` made from the rows that were read. None without windows.
     """
 
     rows: int
@@ -95,6 +118,7 @@ class Manifest:
     shards: tuple[Shard, ...]
     quarantined: tuple[tuple[str, int, int, str], ...]
     files: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    made: int | None = None
 
     @classmethod
     def read(cls, path: str) -> Manifest:
@@ -157,16 +181,16 @@ def _divide(files: Iterable[File], reader: Reader) -> Iterator[FileRanges]:
 class _FirstPass(beam.DoFn):  # type: ignore[misc]
     """Runs the first pass; yields one result per bundle."""
 
-    def __init__(self, settings: IngestSettings, reader: Reader | None) -> None:
-        self._settings, self._reader = settings, reader
+    def __init__(self, settings: IngestSettings, source: Source) -> None:
+        self._settings, self._source = settings, source
         self._writer: BundleWriter | None = None
 
     def start_bundle(self) -> None:
         self._writer = None
 
-    def process(self, element: FileRanges | Block) -> None:
+    def process(self, element: Element, step: Step | None) -> None:
         self._writer = self._writer or BundleWriter(self._settings)
-        _write(self._writer, element, self._reader)
+        _write(self._writer, element, self._source, step)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._writer:
@@ -176,32 +200,35 @@ class _FirstPass(beam.DoFn):  # type: ignore[misc]
 class _SecondPass(beam.DoFn):  # type: ignore[misc]
     """Runs the second pass; does nothing if the first pass wrote the final examples."""
 
-    def __init__(self, settings: IngestSettings, reader: Reader | None) -> None:
-        self._settings, self._reader = settings, reader
+    def __init__(self, settings: IngestSettings, source: Source) -> None:
+        self._settings, self._source = settings, source
         self._writer: BundleWriter | None = None
         self._summary: FirstPassSummary | None = None
 
     def start_bundle(self) -> None:
         self._writer = self._summary = None
 
-    def process(self, element: FileRanges | Block, first: list[BundleResult]) -> None:
+    def process(self, element: Element, first: list[BundleResult], step: Step | None) -> None:
         if self._summary is None:
             self._summary = _summarize(first, self._settings)
         if self._summary.is_final:
             return
         self._writer = self._writer or BundleWriter(self._settings, self._summary)
-        _write(self._writer, element, self._reader)
+        _write(self._writer, element, self._source, step)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._writer:
             yield _in_global_window(self._writer.close())
 
 
-def _write(writer: BundleWriter, element: FileRanges | Block, reader: Reader | None) -> None:
+def _write(writer: BundleWriter, element: Any, source: Source, step: Step | None) -> None:
     if isinstance(element, Block):
         writer.write(element)
-    elif reader:
-        writer.read(element, reader)
+    elif isinstance(source, SeriesReader):
+        for block in source.read(element, step) if step else ():
+            writer.write(block)
+    elif source:
+        writer.read(element, source)
 
 
 def _in_global_window(result: BundleResult) -> WindowedValue:
@@ -219,10 +246,19 @@ def _summarize(first: Iterable[BundleResult], settings: IngestSettings) -> First
     return summary
 
 
-def _write_manifest(path: str, first: list[BundleResult], second: list[BundleResult], settings: IngestSettings) -> None:
+def _write_manifest(
+    path: str,
+    first: list[BundleResult],
+    second: list[BundleResult],
+    settings: IngestSettings,
+    read_counts: list[RowCounts] | None = None,
+) -> None:
     summary = _summarize(first, settings)
     results = first if summary.is_final else second
     counts = summary.counts
+    if read_counts is not None:
+        counts = functools.reduce(RowCounts.merge, read_counts, RowCounts())
+        check_bad_rows(counts, settings.config.bad_rows, settings.properties.position_unit)
     manifest = Manifest(
         rows=counts.rows,
         bad=counts.bad,
@@ -230,6 +266,7 @@ def _write_manifest(path: str, first: list[BundleResult], second: list[BundleRes
         unselected=counts.unselected,
         sampled_out=sum(result.sampled_out for result in results),
         rows_by_part=tuple(map(sum, zip(*(result.rows_by_part for result in results), strict=True))),
+        made=None if read_counts is None else summary.counts.rows,
         kinds={name: int(kind) for name, kind in summary.kinds.items()},
         shards=tuple(shard for result in results for shard in result.shards),
         quarantined=tuple(

@@ -37,6 +37,7 @@ from components.ingest.row_filter import RowFilter
 from components.ingest.row_sampler import RowSampler
 from components.ingest.shard_writer import Shard
 from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram
+from components.ingest.window_config import ORIGIN
 from components.ingest.within_split import GroupBorders, RowOrder
 
 
@@ -147,7 +148,12 @@ class BundleWriter:
         sample = settings.config.sample
         self._sampler = None if sample is None else RowSampler(sample)
         self._sampled_out = 0
-        self._splitter = Splitter(settings.config.split, properties.key_columns, settings.config.unhashed)
+        self._splitter = Splitter(
+            settings.config.split,
+            properties.key_columns,
+            settings.config.unhashed,
+            ORIGIN if settings.config.windows else None,
+        )
         self._borders: tuple[int, ...] | GroupBorders = ()
         if first_pass is not None and self._splitter.needs_borders:
             shares = [part for part in settings.config.split.parts().values() if isinstance(part, int)]
@@ -266,10 +272,11 @@ class BundleWriter:
         split = self._settings.config.split
         if split.by not in ("time", "column", "within", "within_time"):
             return None
-        columns = [self._keep_read(batch.column(batch.schema.get_field_index(name)), name) for name in split.columns]
+        names = self._splitter.key_columns
+        columns = [self._keep_read(batch.column(batch.schema.get_field_index(name)), name) for name in names]
         if any(column is None for column in columns):
             return None
-        return pa.RecordBatch.from_arrays(columns, list(split.columns))
+        return pa.RecordBatch.from_arrays(columns, list(names))
 
     def _keep_read(self, column: pa.Array, name: str) -> pa.Array | None:
         """Return the values of a column as they were read; None if they do not have the column's configured type."""

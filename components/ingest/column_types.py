@@ -124,7 +124,7 @@ class ColumnConverter:
                 kind, array, bad = _convert_typed(column, Kind.BYTES)
             elif name in self._configured:
                 kind, array, bad = _convert_configured(name, column, self._configured[name], self._decimal)
-            elif self._encoding:
+            elif self._encoding and not _is_number(column.type):
                 guess = self.output_kinds.setdefault(name, Kind.BYTES)
                 kind, array, bad = _convert_text(column, before, guess, self._decimal)
             else:
@@ -228,6 +228,10 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -
         return kind, array, bad
     if kind is Kind.INT and pa.types.is_floating(column.type) and (values := to_int64(to_float64(column))) is not None:
         return kind, values, []
+    if kind is Kind.INT and pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
+        return kind, column.cast(pa.int64()), []
+    if kind is Kind.FLOAT and _is_number(column.type):
+        return kind, to_float32(to_float64(column)), []
     if not pa.types.is_binary(column.type):
         column = to_text(decode_dictionary(column))
     if kind is Kind.BYTES:
@@ -311,6 +315,10 @@ def parse(column: pa.Array, kind: Kind) -> pa.Array:
         return pa.nulls(len(column))
     values = _cast(column, kind)
     return _parse_distinct(column, kind) if values is None else values
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
 
 
 def _cast(column: pa.Array, kind: Kind) -> pa.Array | None:

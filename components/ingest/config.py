@@ -20,6 +20,7 @@ from pydantic import (
 from components.base.config_section import Section, Task, Texts, as_tuple
 from components.data.date_texts import Unit
 from components.features import expression
+from components.ingest.window_config import IngestedWindows, WindowsConfig, check_windows, set_split
 
 Format = Literal["csv", "parquet", "tfrecord", "bigquery", "images"]
 """`csv` is delimited text. `images` is one folder of PNG or JPEG files per class."""
@@ -339,6 +340,8 @@ class IngestConfig(RowsConfig):
     """Condition of the rows that are written."""
     sample: IngestedSample | None = None
     """Which of these rows are written. None for all."""
+    windows: IngestedWindows | None = None
+    """Windows of time series. None if the rows of the files are written."""
     unhashed: tuple[str, ...] = ()
     """Columns that the hash of whole rows ignores: the columns of the labels and the weight. The data may lack them."""
 
@@ -368,6 +371,7 @@ class DataConfig(RowsConfig):
     labels. Other rows are counted and left out before the data is split. A comparison with a missing value is not
     fulfilled. Prediction and monitoring read all rows."""
     sample: Annotated[SampleConfig, BeforeValidator(_as_sample)] = SampleConfig()
+    windows: WindowsConfig | None = None
     weight: str | None = None
     """Column with the weight of every row, a number of at least 0. A row of weight 2 counts as two rows in statistics,
     in the loss and in the metrics. The column is not a feature unless `features` lists it, and prediction requests do
@@ -386,6 +390,11 @@ class DataConfig(RowsConfig):
         if values.get("weight") not in (None, SAMPLING_WEIGHT):
             raise ValueError(f"weight: expected none beside sample.label, received {values['weight']!r}; remove one")
         return {**values, "weight": SAMPLING_WEIGHT}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_split(cls, values: Any) -> Any:
+        return set_split(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _check_sample(self) -> DataConfig:
@@ -440,6 +449,7 @@ class DataConfig(RowsConfig):
             raise ValueError("images.path_column needs a table in files, not a BigQuery query; remove it")
         if queried and self.split.by == "files":
             raise ValueError("split.by: files needs files, not a BigQuery query; set another method")
+        check_windows(self)
         return self
 
     @property
@@ -458,9 +468,13 @@ class DataConfig(RowsConfig):
         """
         fields = {name: getattr(self, name) for name in RowsConfig.model_fields if name != "format"}
         unhashed = tuple(sorted(self._target_columns())) if self.split.by in ("hash", "group") else ()
-        return IngestConfig(
-            format=format_, unhashed=unhashed, where=self.where, sample=self._ingested_sample(), **fields
-        )
+        fields |= {"where": self.where, "sample": self._ingested_sample(), "windows": self.ingested_windows}
+        return IngestConfig(format=format_, unhashed=unhashed, **fields)
+
+    @property
+    def ingested_windows(self) -> IngestedWindows | None:
+        """The windows with the columns that they need; None if the rows of the files are written."""
+        return check_windows(self)
 
     def _ingested_sample(self) -> IngestedSample | None:
         if self.sample == SampleConfig():

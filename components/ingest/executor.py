@@ -43,7 +43,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
     In addition to TFX's properties, the artifact records the number of rows that were read (`rows_read`), written to
     the splits (`rows_train`, `rows_eval`, ...), put in quarantine (`rows_quarantined`, in the file `quarantine`), left
     out in a gap between splits (`rows_left_out`), not selected by `data.where` (`rows_unselected`) and not kept by
-    `data.sample` (`rows_sampled_out`), and the types of the columns as JSON (`column_types`).
+    `data.sample` (`rows_sampled_out`), made by `data.windows` (`rows_made`), and the types of the columns as JSON
+    (`column_types`).
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -101,6 +102,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         path = file_io.join(parts, "manifest.json")
         reader: Reader | None = None
         before: dict[str, tuple[int, int]] = {}
+        size: int | None = None
         with errors_of_beam(), self._make_beam_pipeline() as pipeline:
             if config.bigquery:
                 query = input_config.splits[0].pattern
@@ -112,9 +114,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
                 before = {path: file_io.stat(path) for path, _ in files if not is_remote(path)}
                 reader = readers.reader(config, [file for file, _ in files])
                 settings = IngestSettings(config, reader.properties, parts, stored, by_span=len(files_by_span) > 1)
+                if config.windows:
+                    # A series may have rows in several spans.
+                    settings = dataclasses.replace(settings, by_span=False)
+                    size = sum(file_io.size(path) for path, _ in files)
                 settings = _add_guess(settings, files, reader)
                 elements = beam_pipeline.file_ranges(pipeline, files_by_span, reader)
-            beam_pipeline.ingest(elements, settings, reader, path)
+            beam_pipeline.ingest(elements, settings, reader, path, size)
         _check_unchanged(before)
         if not fileio.exists(path):
             raise MachineError(
@@ -212,9 +218,10 @@ def _check_columns(columns: Sized) -> None:
 def _check_counts(manifest: Manifest, config: IngestConfig) -> None:
     written = sum(shard.rows for shard in manifest.shards)
     excluded = manifest.left_out + manifest.unselected + manifest.sampled_out
-    if written + manifest.bad + excluded != manifest.rows:
+    expected = manifest.rows if manifest.made is None else manifest.made + manifest.bad + manifest.unselected
+    if written + manifest.bad + excluded != expected:
         raise MachineError(
-            f"expected {manifest.rows} rows, as many as were read, received {written} written, {manifest.bad} in "
+            f"expected {expected} rows, as many as were read, received {written} written, {manifest.bad} in "
             f"quarantine and {excluded} left out: a file changed during the run",
             "run again when no file is being written",
         )
@@ -270,6 +277,7 @@ def _describe(
         artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}
     counts |= {"unselected": manifest.unselected, "sampled_out": manifest.sampled_out}
+    counts |= {} if manifest.made is None else {"made": manifest.made}
     counts |= {name: sum(shard.rows for shard in manifest.shards if shard.split == name) for name in split.names()}
     for name, count in counts.items():
         artifact.set_int_custom_property(f"rows_{name}", count)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def columns(config: DataConfig) -> list[str] | None:
-    """Return the names of the selected columns; None if the rows come from a query.
+    """Return the names of the selected columns and of those that are added; None if the rows come from a query.
 
     Raises:
       InputError: If the input does not exist or cannot be read, headers differ, or the config names an unknown column.
@@ -34,7 +34,11 @@ def columns(config: DataConfig) -> list[str] | None:
     names = _read_columns(paths, format_, config)
     check_names(config, names, format_)
     names += _find_added(config.images)
-    return [name for name in names if not config.columns or name in config.columns]
+    names = [name for name in names if not config.columns or name in config.columns]
+    if windows := config.ingested_windows:
+        windows.check_columns(names)
+        names += windows.added
+    return names
 
 
 def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> None:

@@ -54,14 +54,27 @@ class RowFilter:
         column = single_values(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
         if is_text:
             return as_text(column)
-        if _is_number(column.type):
-            return _to_number(column)
-        texts = as_text(column)
-        values, invalid = _parse_numbers(with_point(texts) if self._decimal == "," else texts)
+        values, invalid = read_numbers(column, self._decimal)
         for row in np.flatnonzero(invalid).tolist():
-            reason = f"expected a number, which data.where needs, received {quote(texts[row].as_py())}"
+            reason = f"expected a number, which data.where needs, received {quote(as_text(column)[row].as_py())}"
             bad.setdefault(row, (name, reason))
         return values
+
+
+def read_numbers(column: pa.Array, decimal: str = ".") -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Return the numbers of a column, int64 or float64 without NaN, and whether each text is no number, bool [rows].
+
+    Args:
+      column: Numbers or texts, as they were read; a list counts if it has one value.
+      decimal: Decimal sign of numbers in text, a point or a comma.
+    """
+    column = single_values(column)
+    if pa.types.is_null(column.type):
+        return column.cast(pa.float64()), np.zeros(len(column), bool)
+    if _is_number(column.type):
+        return _to_number(column), np.zeros(len(column), bool)
+    texts = as_text(column)
+    return _parse_numbers(with_point(texts) if decimal == "," else texts)
 
 
 def _is_number(type_: pa.DataType) -> bool:

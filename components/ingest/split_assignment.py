@@ -118,13 +118,29 @@ class Splitter:
       config: Section `data.split` of the config.
       by: Columns to hash with `by: hash` unless the config names columns; () for all columns.
       unhashed: Columns that the hash of whole rows ignores, unless the data has no other columns.
+      origin: Column with the time from which the time in `columns` is forecast; for `by: time`. A split then contains
+        the rows with an origin in it whose time is not after the first origin of the next split. Other rows are left
+        out: their label is not known at an origin that judges the model. None without forecasts.
     """
 
-    def __init__(self, config: SplitConfig, by: Sequence[str] = (), unhashed: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        config: SplitConfig,
+        by: Sequence[str] = (),
+        unhashed: Collection[str] = (),
+        origin: str | None = None,
+    ) -> None:
         self._config = config
         self._columns = tuple(config.columns) or tuple(by)
+        if origin is not None:
+            self._columns = (origin, *self._columns)
         self._unhashed = unhashed
         self._parts = config.parts()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the config, after the column of the origin if there is one."""
+        return self._columns
 
     @property
     def needs_borders(self) -> bool:
@@ -194,7 +210,8 @@ class Splitter:
         if self._config.by == "column":
             return self._by_value(_column(block, self._columns[0]))
         if self._config.by == "time":
-            return self._by_time(times_of(_column(block, self._columns[0]), self._config.unit)[0], borders)
+            times = [times_of(_column(block, name), self._config.unit)[0] for name in self._columns]
+            return self._by_time(times[0], times[-1], borders)
         shares = [part for part in self._parts.values() if isinstance(part, int)]
         return assign_by_hash(block, shares, self._columns, self._unhashed)
 
@@ -207,11 +224,13 @@ class Splitter:
         indices: SplitIndices = by_code[np.asarray(coded.indices.fill_null(len(coded.dictionary)))]
         return indices
 
-    def _by_time(self, times: Micros, borders: Sequence[int]) -> SplitIndices:
+    def _by_time(self, times: Micros, ends: Micros, borders: Sequence[int]) -> SplitIndices:
+        """Assign rows by their times; `ends` are the times of the labels, which differ from `times` in forecasts."""
         indices: SplitIndices = np.searchsorted(np.array(borders, np.int64), times, side="right").astype(np.intp)
-        starts = np.array([np.iinfo(np.int64).min, *borders], np.int64)
+        starts = np.array([np.iinfo(np.int64).min, *borders, np.iinfo(np.int64).max], np.int64)
         gap = int(min(self._config.gap, _MOST_GAP) * _MICRO)
-        indices[(indices > 0) & (times < starts[indices] + gap)] = LEFT_OUT
+        is_in_gap = (indices > 0) & (times < starts[indices] + gap)
+        indices[is_in_gap | (ends > starts[indices + 1])] = LEFT_OUT
         return indices
 
 
@@ -286,7 +305,7 @@ def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDAr
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        micros = np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)) * _MICROS[unit]
+        micros = np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)) * MICROS[unit]
         valid = np.abs(micros) < _MOST_MICROS
         return np.where(valid, micros, 0).astype(np.int64), valid
     coded = column.dictionary_encode()
@@ -305,7 +324,7 @@ def as_text(column: pa.Array) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
 
 
-_MICROS: Mapping[Unit, int] = {"seconds": _MICRO, "milliseconds": 1_000, "days": 86_400 * _MICRO}
+MICROS: Mapping[Unit, int] = {"seconds": _MICRO, "milliseconds": 1_000, "days": 86_400 * _MICRO}
 _MOST_MICROS = 253_402_300_800 * _MICRO
 """The year 10000. Milliseconds that are read as seconds are far beyond it."""
 _MOST_GAP = 2.0**43
@@ -315,7 +334,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 def _time(word: bytes, unit: Unit) -> int | None:
     try:
-        micros = parse_number(word) * _MICROS[unit]
+        micros = parse_number(word) * MICROS[unit]
     except ValueError:
         parsed = parse_date(word.decode(errors="replace"))
         return None if parsed is None else (parsed - _EPOCH) // timedelta(microseconds=1)
