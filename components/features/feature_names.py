@@ -7,6 +7,9 @@ LABEL = "label"
 ROW_KEY = "row_key"
 """Name of the key of a row, if `data.split` keeps groups or times together: int64, a hash of the group, or a time in
 seconds since 1970. The Trainer's validation part keeps rows with the same key together. The model does not read it."""
+ROW_END = "row_end"
+"""Name of the time of a forecast's label, in seconds since 1970, whose row key is the time of its origin: int64. The
+Trainer does not train on labels after the first origin of its validation part. The model does not read it."""
 WEIGHT = "weight"
 """Name of the weight of a row, if `data.weight` names a column: float32. The model does not read it."""
 NO_ROW_KEY = 0

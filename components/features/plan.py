@@ -12,7 +12,8 @@ from components.features.expression import Label
 class RowKey(Section):
     """The columns of `data.split` that keep rows together, if it assigns whole groups or times to splits."""
 
-    by: Literal["group", "time"]
+    by: Literal["group", "time", "origin"]
+    """`origin`: The columns are the time of a forecast's origin and the time of its label."""
     columns: tuple[str, ...]
 
 

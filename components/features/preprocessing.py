@@ -61,7 +61,7 @@ class DeclaredOperations:
         self._groups = ops.group(self._features, self._columns)
         self._weight = None if plan.weight is None else row_weight.compute(self._columns[plan.weight])
         self._label = label(plan, self._columns, self._weight)
-        self._row_key = None if plan.row_key is None else row_key.compute(plan.row_key, self._columns)
+        self._row_keys = {} if plan.row_key is None else row_key.compute(plan.row_key, self._columns)
 
     @functools.cached_property
     def requirements(self) -> Mapping[str, Requirement]:
@@ -89,9 +89,7 @@ class DeclaredOperations:
         outputs[feature_names.LABEL] = self._label.finish([results[name] for name in _label_names(self._label)])
         if self._weight is not None:
             outputs[feature_names.WEIGHT] = tf.cast(self._weight, tf.float32)
-        if self._row_key is not None:
-            outputs[feature_names.ROW_KEY] = self._row_key
-        return outputs
+        return outputs | self._row_keys
 
 
 def _label_names(label: LabelTensor) -> list[str]:

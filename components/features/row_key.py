@@ -13,8 +13,8 @@ from components.features.plan import RowKey
 _HASHES = (1 << 63) - 1
 
 
-def compute(key: RowKey, columns: Mapping[str, Column]) -> tf.Tensor:
-    """Compute the keys of a batch.
+def compute(key: RowKey, columns: Mapping[str, Column]) -> dict[str, tf.Tensor]:
+    """Compute the keys of a batch, by the names of their features.
 
     Args:
       key: Kind of the key, and its columns.
@@ -25,11 +25,15 @@ def compute(key: RowKey, columns: Mapping[str, Column]) -> tf.Tensor:
       is NO_ROW_KEY.
     """
     values = [columns[name] for name in key.columns]
-    if key.by == "time":
-        keys, present = dates.seconds_of(values[0])
-    else:
-        texts = [tf.where(column.present, column.texts(), "") for column in values]
-        keys = tf.strings.to_hash_bucket_fast(tf.strings.join(texts, "\x1f"), _HASHES)
-        # As in ExampleGen, a row belongs to a group unless all columns are missing.
-        present = tf.reduce_any(tf.stack([column.present for column in values]), axis=0)
+    if key.by in ("time", "origin"):
+        names = (feature_names.ROW_KEY, feature_names.ROW_END)
+        return {name: _mark_missing(*dates.seconds_of(value)) for name, value in zip(names, values, strict=False)}
+    texts = [tf.where(column.present, column.texts(), "") for column in values]
+    keys = tf.strings.to_hash_bucket_fast(tf.strings.join(texts, "\x1f"), _HASHES)
+    # As in ExampleGen, a row belongs to a group unless all columns are missing.
+    present = tf.reduce_any(tf.stack([column.present for column in values]), axis=0)
+    return {feature_names.ROW_KEY: _mark_missing(keys, present)}
+
+
+def _mark_missing(keys: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
     return tf.where(present, keys, tf.constant(feature_names.NO_ROW_KEY, tf.int64))

@@ -25,7 +25,7 @@ from components.trainer.linear_learner import LinearLearner
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.training_rows import TrainingRows
-from components.trainer.validation_part import Selection
+from components.trainer.validation_part import NOT_USED, Selection
 
 _BATCH, _BATCH_BYTES = 65_536, 64 << 20
 """Maximum number of rows that are read at once, and maximum size of their expanded features in bytes."""
@@ -94,8 +94,11 @@ class ForestTraining:
         batches = input_pipeline.evaluation_batches(self._rows.train_files, self._spec, size, selection)
         rows = read((compact.expand(features), *columns) for features, *columns in batches)
         folds = rows.features.pop(feature_names.FOLD)
+        self._all_rows, is_used = rows, folds != NOT_USED
+        if not is_used.all():
+            rows, folds = rows.where(is_used), folds[is_used]
         logging.info("training trees on %d rows", np.sum(folds != 0) if part.folds == 1 else len(folds))
-        self._all_rows, validation = rows, rows.where(folds >= 0)
+        validation = rows.where(folds >= 0)
         masks = [mask for fold in range(part.folds) if (mask := folds == fold).any()]
         self._selected = self._learner.select(rows, masks)
         self.validation_loss, self.validation_logits = self._selected.loss, self._selected.logits

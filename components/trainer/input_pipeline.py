@@ -23,7 +23,7 @@ from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, unstack
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.tfrecord_source import TfrecordSource
-from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key
+from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key_names
 
 Batch = tuple[Columns, tf.Tensor] | tuple[Columns, tf.Tensor, tf.Tensor]
 """The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights. A row that
@@ -86,7 +86,7 @@ class Source(Protocol):
     def in_order(self) -> Iterator[Columns]:
         """Yield every example once, in the order of the files; the last batch of a file may be smaller."""
 
-    def keys(self, name: str) -> Iterator[Keys]:
+    def keys(self, *names: str) -> Iterator[Keys]:
         """Yield a column, or the sums of several labels, for all rows of the files, as arrays of shape [rows]."""
 
 
@@ -244,7 +244,7 @@ def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingCon
     Raises:
       MachineError: If a file cannot be read.
     """
-    keys = _create_source(files, spec).keys(key(by))
+    keys = _create_source(files, spec).keys(*key_names(by))
     return ValidationPart.of(keys, config.validation, config.seed, by, config.folds or 1)
 
 

@@ -275,12 +275,19 @@ def read(group: RowGroup, columns: Sequence[Column]) -> Rows:
     return [_parse_column(group.path, column, values) for column, values in zip(columns, batch.columns, strict=True)]
 
 
-def keys(group: RowGroup, name: str) -> Values:
+def keys(group: RowGroup, *names: str) -> Values:
     """Read a column of numbers, or the sums of several numbers per row, such as labels; [rows].
+
+    With several names, the columns are stacked; [rows, columns].
 
     Raises:
       MachineError: As for `read`, or if the rows differ in their number of values, or are empty.
     """
+    columns = [_read_keys(group, name) for name in names]
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def _read_keys(group: RowGroup, name: str) -> Values:
     (lists,) = row_groups.read(group, [name]).columns
     values: Values = lists.flatten().to_numpy()
     counts = np.diff(np.asarray(lists.offsets))

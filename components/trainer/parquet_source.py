@@ -31,7 +31,7 @@ from components.trainer.input_columns import (
     unstack,
 )
 from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, matrices, part
-from components.trainer.validation_part import Selection, ValidationPart, key
+from components.trainer.validation_part import Selection, ValidationPart, key_names
 
 _LOAD, _BATCH = "parquet_source.load", "parquet_source.batch"
 
@@ -106,9 +106,12 @@ class ParquetSource:
                 batch = arrays(part(rows, slice(start, start + self.batch_rows)))
                 yield self._to_columns([tf.constant(values) for values in batch])
 
-    def keys(self, name: str) -> Iterator[Values]:
-        """Yield a column, or the sums of several labels, for all rows of the files, a row group at a time."""
-        return read_in_parallel(lambda group: keys(group, name), row_groups(self.files))
+    def keys(self, *names: str) -> Iterator[Values]:
+        """Yield a column, or the sums of several labels, for all rows of the files, a row group at a time.
+
+        With several names, the columns are stacked; [rows, columns].
+        """
+        return read_in_parallel(lambda group: keys(group, *names), row_groups(self.files))
 
     @property
     def columns(self) -> FeatureSpec:
@@ -226,10 +229,10 @@ def _shard(description: bytes, index: int) -> Shard:
     if "selection" in fields:
         part, inside = fields["selection"]
         part = ValidationPart(*part)
-        columns_of_keys = read_in_parallel(lambda group: keys(group, key(part.by)), groups)
+        columns_of_keys = read_in_parallel(lambda group: keys(group, *key_names(part.by)), groups)
         numbered = [(column, number) for number, column in enumerate(columns_of_keys)]
         if inside is None:
             folds = [part.numbers(*arguments) for arguments in numbered]
         else:
-            masks = [part.mask(*arguments) == inside for arguments in numbered]
+            masks = [part.mask(*arguments, inside=inside) for arguments in numbered]
     return Shard(groups, columns, index, fields["count"], masks, folds)

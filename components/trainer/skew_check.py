@@ -128,7 +128,8 @@ def compute(
       MachineError: If the sample cannot be read.
     """
     spec = transform.transformed_feature_spec()
-    spec.pop(feature_names.ROW_KEY, None)
+    for name in (feature_names.ROW_KEY, feature_names.ROW_END):
+        spec.pop(name, None)
     compact = CompactFeatures.find(plan.features).only(input_names)
     encoded = compact.images
     count = sample.raw.num_rows

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
@@ -15,14 +16,20 @@ from components.data.parallel_reads import READERS
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, add_fold, stack
-from components.trainer.validation_part import Selection, ValidationPart, key
+from components.trainer.validation_part import NOT_USED, Selection, ValidationPart, key_names
 
 _UNPACKED = 12
 """Maximum bytes of a parsed example per byte of its compressed file; files that Transform writes need 4 to 9."""
 _ALL = 1 << 40
 _BLOCK = 256
 _HASHES = 1 << 40
-_NOT_FEATURES = (feature_names.LABEL, feature_names.WEIGHT, feature_names.ROW_KEY, feature_names.FOLD)
+_NOT_FEATURES = (
+    feature_names.LABEL,
+    feature_names.WEIGHT,
+    feature_names.ROW_KEY,
+    feature_names.ROW_END,
+    feature_names.FOLD,
+)
 _FILES_PER_WORKER = 8
 """With fewer files per worker, records are distributed instead, because the sizes of a few files differ too much."""
 
@@ -130,12 +137,16 @@ class TfrecordSource:
             )
         yield from itertools.chain([first], batches)
 
-    def keys(self, name: str) -> Iterator[npt.NDArray[Any]]:
-        """Yield a column, or the sums of several labels, for all rows of the files, in pieces."""
-        spec = {name: self._find_key_spec(name)}
-        for piece in self._read_all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
-            values = piece.numpy()
-            yield values.sum(axis=1) if values.ndim > 1 else values
+    def keys(self, *names: str) -> Iterator[npt.NDArray[Any]]:
+        """Yield a column, or the sums of several labels, for all rows of the files, in pieces.
+
+        With several names, the columns are stacked; [rows, columns].
+        """
+        spec = {name: self._find_key_spec(name) for name in names}
+        for piece in self._read_all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)):
+            values = [piece[name].numpy() for name in names]
+            values = [column.sum(axis=1) if column.ndim > 1 else column for column in values]
+            yield values[0] if len(values) == 1 else np.stack(values, axis=1)
 
     def _read_all(self) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(
@@ -158,18 +169,20 @@ class TfrecordSource:
         if self.selection is None or self.selection.inside is None:
             return blocks
         part, inside = self.selection
-        return blocks.map(
-            lambda block: tf.boolean_mask(block, tf.equal(self._compute_numbers(part, block) >= 0, inside))
-        )
+        return blocks.map(lambda block: tf.boolean_mask(block, _is_read(self._compute_numbers(part, block), inside)))
 
     def _compute_numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
         """Return the fold that each record is in, see `ValidationPart.numbers`."""
         texts = self._join_features(block)
         if part.by != "row":
-            name = key(part.by)
-            keys = tf.io.parse_example(block, {name: self._find_key_spec(name)})[name]
-            if part.by == "time":
-                return tf.cast(keys >= part.border, tf.int64) - 1
+            names = key_names(part.by)
+            columns = tf.io.parse_example(block, {name: self._find_key_spec(name) for name in names})
+            keys, *ends = (columns[name] for name in names)
+            if part.by in ("time", "origin"):
+                outside = tf.fill(tf.shape(keys), tf.constant(-1, tf.int64))
+                for end in ends:
+                    outside = tf.where(end > part.border, tf.constant(NOT_USED, tf.int64), outside)
+                return tf.where(keys >= part.border, tf.constant(0, tf.int64), outside)
             texts = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), texts, tf.strings.as_string(keys))
         hashes = tf.strings.to_hash_bucket_strong(texts, _HASHES, (part.seed, part.seed + 1))
         if part.folds > 1:
@@ -196,6 +209,11 @@ class TfrecordSource:
             return columns
 
         return parse
+
+
+def _is_read(numbers: tf.Tensor, inside: bool | None) -> tf.Tensor:
+    """Return whether a selection reads records with these numbers, bool [rows]; see `ValidationPart.mask`."""
+    return numbers >= 0 if inside else tf.equal(numbers, -1)
 
 
 def _join_values(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:

@@ -45,7 +45,8 @@ class TrainingRows:
     def __init__(self, plan: TrainingPlan, fn_args: FnArgs, spec: FeatureSpec, holds_out: bool) -> None:
         self._plan, self._fn_args, self.holds_out = plan, fn_args, holds_out
         # The row key decides which rows are held out; the network does not read it.
-        self.spec = {name: column for name, column in spec.items() if name != feature_names.ROW_KEY}
+        keys = (feature_names.ROW_KEY, feature_names.ROW_END)
+        self.spec = {name: column for name, column in spec.items() if name not in keys}
         self.compact = CompactFeatures.find(plan.features.features)
         self._decode = self.compact.expand if self.compact else None
         # Each function is traced once for all evaluations.

@@ -17,11 +17,13 @@ import numpy.typing as npt
 
 from components.features import feature_names
 
-By: TypeAlias = Literal["row", "group", "time"]
+By: TypeAlias = Literal["row", "group", "time", "origin"]
 Keys: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
+NOT_USED = -2
+"""Number of a row that is neither in the part nor trained on."""
 _MOST_ROWS = 100_000
 """Maximum number of rows in the part: enough for an exact mean loss, and more would only slow evaluations down."""
 
@@ -32,8 +34,10 @@ class ValidationPart(NamedTuple):
     Attributes:
       share: Share of the rows, or of the groups.
       seed: Seed of the choice.
-      by: `row`: at random, stratified by the label; `group`: whole groups, at random; `time`: the newest rows.
-      border: By time, the smallest key in the part.
+      by: `row`: at random, stratified by the label; `group`: whole groups, at random; `time`: the newest rows;
+        `origin`: the forecasts with the newest origins. Forecasts of labels that are not known at the first of these
+        origins are then not used.
+      border: By time or origin, the smallest key in the part.
       folds: Number of folds. More than one fold have equal sizes and contain all rows, whatever the share.
     """
 
@@ -47,22 +51,23 @@ class ValidationPart(NamedTuple):
     def of(cls, keys: Iterable[Keys], share: float, seed: int, by: By, folds: int = 1) -> ValidationPart:
         """Plan the part of a split, with at most 100,000 rows, or its folds.
 
-        By time, `folds` is ignored, because only the newest rows are unknown in advance. The keys of all rows are then
-        in memory, 8 bytes per row.
+        By time or origin, `folds` is ignored, because only the newest rows are unknown in advance. The keys of all rows
+        are then in memory, 8 bytes per row and key.
 
         Args:
-          keys: The feature `key(by)` of all rows, in pieces.
+          keys: The features `key_names(by)` of all rows, in pieces; [rows], or [rows, 2] by origin.
           share: Maximum share of the rows.
           seed: Seed of the choice.
           by: See the attribute.
           folds: See the attribute.
         """
-        if folds > 1 and by != "time":
+        is_in_time = by in ("time", "origin")
+        if folds > 1 and not is_in_time:
             return cls(share, seed, by, folds=folds)
-        pieces = list(keys) if by == "time" else [np.empty(len(piece), bool) for piece in keys]
+        pieces = [piece.reshape(len(piece), -1)[:, 0] if is_in_time else np.empty(len(piece), bool) for piece in keys]
         rows = sum(map(len, pieces))
         share = min(share, _MOST_ROWS / max(rows, 1))
-        if by != "time" or not rows:
+        if not is_in_time or not rows:
             return cls(share, seed, by)
         times = np.sort(np.concatenate(pieces))
         border = times[min(int(rows * (1 - share)), rows - 1)]
@@ -76,14 +81,17 @@ class ValidationPart(NamedTuple):
         """Return the folds of the rows in a row group.
 
         Args:
-          keys: The feature `key(by)` of the rows; [rows].
+          keys: The features `key_names(by)` of the rows; see `of`.
           number: Position of the row group in the split.
 
         Returns:
-          int64 [rows]. Without folds, 0 in the part and -1 outside.
+          int64 [rows]. Without folds, 0 in the part, and -1 outside or NOT_USED.
         """
         if self.by == "time":
             return (keys >= self.border) - 1
+        if self.by == "origin":
+            origins, ends = keys.T
+            return np.where(origins >= self.border, 0, np.where(ends > self.border, NOT_USED, -1))
         random = np.random.default_rng([self.seed, number])
         if self.by == "row":
             # Sort by the label, and take every 1/share-th row, or deal the rows to the folds in turn.
@@ -101,9 +109,10 @@ class ValidationPart(NamedTuple):
             return (fractions * self.folds).astype(np.int64)
         return (fractions < self.share) - 1
 
-    def mask(self, keys: Keys, number: int) -> Mask:
-        """Mark the rows of a row group that are in the part, see `numbers`; bool [rows]."""
-        return self.numbers(keys, number) >= 0
+    def mask(self, keys: Keys, number: int, *, inside: bool = True) -> Mask:
+        """Mark the rows of a row group that are in the part, or that are trained on, see `numbers`; bool [rows]."""
+        numbers = self.numbers(keys, number)
+        return numbers >= 0 if inside else numbers == -1
 
 
 class Selection(NamedTuple):
@@ -111,7 +120,7 @@ class Selection(NamedTuple):
 
     Attributes:
       part: The validation part, or the folds.
-      inside: Whether to read the rows in the part, or the rows outside. If None, all rows are read, and the feature
+      inside: Whether to read the rows in the part, or the rows to train on. If None, all rows are read, and the feature
         FOLD contains the row's fold, see `ValidationPart.numbers`.
     """
 
@@ -119,9 +128,11 @@ class Selection(NamedTuple):
     inside: bool | None
 
 
-def key(by: By) -> str:
-    """Return the name of the transformed feature that decides which rows are in the part."""
-    return feature_names.LABEL if by == "row" else feature_names.ROW_KEY
+def key_names(by: By) -> tuple[str, ...]:
+    """Return the names of the transformed features that decide which rows are in the part."""
+    if by == "origin":
+        return feature_names.ROW_KEY, feature_names.ROW_END
+    return (feature_names.LABEL if by == "row" else feature_names.ROW_KEY,)
 
 
 def _fractions(keys: Keys, seed: int) -> npt.NDArray[np.float64]:

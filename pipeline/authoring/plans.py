@@ -7,7 +7,8 @@ from components.evaluator.plan import EvaluationPlan
 from components.features import feature_names
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan, RowKey
-from components.ingest.config import SplitConfig
+from components.ingest.config import DataConfig
+from components.ingest.window_config import ORIGIN
 from components.results.model_outputs import PREDICTION_KEY
 from components.trainer.plan import ExcludeSeen, TrainingPlan
 from pipeline.authoring.config import Config
@@ -21,7 +22,7 @@ def training_plan(config: Config) -> TrainingPlan:
         features=config.features,
         labels=config.data.declared_labels,
         task=config.data.task,
-        row_key=None if user_code else _row_key(config.data.split),
+        row_key=None if user_code else _row_key(config.data),
         weight=config.data.weight,
         item=next(iter(config.model.item), None),
     )
@@ -87,11 +88,14 @@ def _exclude_seen(config: Config) -> ExcludeSeen | None:
     return ExcludeSeen(columns=columns, required=chosen is not None) if columns else None
 
 
-def _row_key(split: SplitConfig) -> RowKey | None:
+def _row_key(data: DataConfig) -> RowKey | None:
     """Return the key that the Trainer uses to hold out whole groups or the newest rows, like `data.split`.
 
     Return None if the Trainer holds out single rows.
     """
+    split = data.split
+    if data.windows:
+        return RowKey(by="origin", columns=(ORIGIN, data.windows.time))
     if split.by == "time":
         return RowKey(by="time", columns=split.columns)
     if split.by == "within_time":

@@ -22,7 +22,8 @@ SPEC = {
     "counts": tf.io.VarLenFeature(tf.int64),
     feature_names.LABEL: tf.io.FixedLenFeature([], tf.float32),
 }
-DTYPES = {name: column.dtype for name, column in SPEC.items()} | {feature_names.ROW_KEY: tf.int64}
+DTYPES = {name: column.dtype for name, column in SPEC.items()}
+DTYPES |= dict.fromkeys((feature_names.ROW_KEY, feature_names.ROW_END), tf.int64)
 TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.large_binary()}
 GROUP = 5
 """Number of rows in a row group of a Parquet file."""
@@ -43,12 +44,20 @@ def values(row: int) -> dict[str, list[Any] | None]:
     }
 
 
+def row_end(row: int) -> int:
+    """Return the row end of a row: up to six more than its row key."""
+    return 1 + row // 4 + 2 * (row % 4)
+
+
 def write(folder: Path, rows: int, files: int, stored: Format = "tfrecord", row_key: bool = False) -> list[str]:
-    """Write rows to files, and return their paths. With `row_key`, every four rows share a row key."""
+    """Write rows to files, and return their paths. With `row_key`, every four rows share a row key; see `row_end`."""
     parts = [[row for row in range(rows) if row * files // rows == file] for file in range(files)]
     paths = [str(folder / f"examples-{number:05}") for number in range(files)]
     for path, part in zip(paths, parts, strict=True):
-        keys = [{feature_names.ROW_KEY: [1 + row // 4]} if row_key else {} for row in part]
+        keys = [
+            {feature_names.ROW_KEY: [1 + row // 4], feature_names.ROW_END: [row_end(row)]} if row_key else {}
+            for row in part
+        ]
         contents = [{**values(row), **key} for row, key in zip(part, keys, strict=True)]
         (write_parquet if stored == "parquet" else write_tfrecord)(path, contents)
     return paths

@@ -14,7 +14,7 @@ MISSING = feature_names.NO_ROW_KEY
 
 
 def keys(key: RowKey, **columns: Parsed) -> list[int]:
-    computed = compute(key, {name: column(name, values) for name, values in columns.items()})
+    computed = compute(key, {name: column(name, values) for name, values in columns.items()})[feature_names.ROW_KEY]
     assert computed.dtype == tf.int64
     row_keys: list[int] = computed.numpy().tolist()
     return row_keys
@@ -51,3 +51,15 @@ def test_times_are_read_from_numbers_and_texts() -> None:
     assert keys(key, at=tf.constant(texts)) == [86_400, 1_709_305_500, MISSING]
     assert keys(key, at=tf.constant([86_400, 1_709_305_530])) == [86_400, 1_709_305_530]
     assert keys(key, at=tf.constant([86_400.5, float("nan")])) == [86_400, MISSING]
+
+
+def test_forecasts_have_the_times_of_origin_and_label() -> None:
+    columns = {
+        "origin": column("origin", tf.constant(["1970-01-01", "1970-01-02"])),
+        "date": column("date", tf.constant(["1970-01-03", "soon"])),
+    }
+    computed = compute(RowKey(by="origin", columns=("origin", "date")), columns)
+    assert {name: values.numpy().tolist() for name, values in computed.items()} == {
+        feature_names.ROW_KEY: [0, 86_400],
+        feature_names.ROW_END: [172_800, MISSING],
+    }

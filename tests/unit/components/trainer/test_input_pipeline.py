@@ -24,7 +24,7 @@ from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.validation_part import By, Selection, ValidationPart
-from tests.support.data.numbered_rows import SPEC, Format, assert_columns, values, write, write_parquet
+from tests.support.data.numbered_rows import SPEC, Format, assert_columns, row_end, values, write, write_parquet
 from tests.support.runs.peak_memory import measure_growth
 
 pytestmark = pytest.mark.both_lines
@@ -415,7 +415,9 @@ def test_error_of_the_reader_can_be_found_in_the_error_of_tensorflow(tmp_path: P
 
 @FORMATS
 @CACHES
-@pytest.mark.parametrize("by", [*(pytest.param(by, marks=pytest.mark.extended) for by in ("row", "group")), "time"])
+@pytest.mark.parametrize(
+    "by", [*(pytest.param(by, marks=pytest.mark.extended) for by in ("row", "group", "time")), "origin"]
+)
 def test_training_and_validation_do_not_share_rows(tmp_path: Path, stored: Format, cache: str, by: By) -> None:
     files = write(tmp_path, 200, 3, stored, row_key=True)
     part = input_pipeline.validation_part(files, SPEC, TrainingConfig(validation=0.25, seed=3), by)
@@ -423,6 +425,9 @@ def test_training_and_validation_do_not_share_rows(tmp_path: Path, stored: Forma
     validation_rows = list(chain(*(features["id"].numpy().tolist() for features, _ in batches)))
     assert 20 < len(validation_rows) == len({*validation_rows}) < 80
     training_rows = sorted({*range(200)} - {*validation_rows})
+    if by == "origin":
+        training_rows = [row for row in training_rows if row_end(row) <= 1 + min(validation_rows) // 4]
+        assert 120 < len(training_rows) < 200 - len(validation_rows)
     epoch = len(training_rows) // 2
     pipeline = InputPipeline(files, SPEC, config(cache), epoch, Selection(part, inside=False))
     read_rows: list[int] = []
@@ -434,7 +439,7 @@ def test_training_and_validation_do_not_share_rows(tmp_path: Path, stored: Forma
     assert {*read_rows} <= {*training_rows}
     groups = [{row // 4 for row in rows} for rows in (validation_rows, training_rows)]
     assert bool(groups[0] & groups[1]) is (by == "row")
-    if by == "time":
+    if by in ("time", "origin"):
         assert min(validation_rows) > max(training_rows)
 
 

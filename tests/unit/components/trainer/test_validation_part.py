@@ -90,3 +90,15 @@ def test_folds_do_not_divide_groups() -> None:
 def test_folds_are_ignored_by_time() -> None:
     assert ValidationPart.of([np.arange(ROWS)], 0.2, 1, "time", folds=5) == ValidationPart(0.2, 1, "time", 800)
     assert ValidationPart.of([], 0.2, 1, "row", folds=5) == ValidationPart(0.2, 1, folds=5)
+
+
+def test_forecasts_of_labels_after_the_first_held_out_origin_are_not_used() -> None:
+    origins = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 10))
+    keys = np.stack([origins, origins + np.tile(np.arange(1, 11), 100)], axis=1)
+    part = ValidationPart.of([keys[:300], keys[300:]], 0.2, 1, "origin", folds=5)
+    numbers = part.numbers(keys, 0)
+    assert part.folds == 1
+    np.testing.assert_array_equal(numbers == 0, origins >= 80)
+    np.testing.assert_array_equal(numbers == -1, keys[:, 1] <= 80)
+    np.testing.assert_array_equal(part.mask(keys, 0, inside=False), keys[:, 1] <= 80)
+    assert set(numbers) == {0, -1, validation_part.NOT_USED}
