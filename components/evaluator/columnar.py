@@ -21,7 +21,7 @@ from components.data.weights import weights_of
 from components.evaluator import binned_sums, grouped_rows, worst_mistakes
 from components.evaluator.binned_sums import EMPTY, Counted, Slices
 from components.evaluator.binning import Floats
-from components.evaluator.columnar_metric import ColumnarCombiner, raise_weights
+from components.evaluator.columnar_metric import COLUMN, ColumnarCombiner, raise_weights
 from components.evaluator.grouped_rows import GroupedRows
 from components.evaluator.ranking import Ranking
 from components.evaluator.ranking_metrics import GroupedCombiner
@@ -240,7 +240,11 @@ class BatchCounter:
         Raises:
           InputError: A row does not have a label.
         """
-        return {name: model.evaluate(batch, outputs.get(name)) for name, model in self._models.items()}
+        evaluated = {name: model.evaluate(batch, outputs.get(name)) for name, model in self._models.items()}
+        columns = {name for metric in self._metrics.columnar for name in metric.columns}
+        if not columns:
+            return evaluated
+        return {name: rows.add_columns(batch, columns, COLUMN) for name, rows in evaluated.items()}
 
     def count(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> tuple[Counted, GroupedRows | None]:
         """Compute the sums of a batch from labels and predictions, and its rows by group; None without a group.

@@ -22,6 +22,8 @@ from components.evaluator.ordered_bins import MOST
 
 Bins = Callable[[Numbers, Numbers], Binned]
 """(labels, predictions) → bins and summands of the rows; see components/evaluator/binning."""
+COLUMN = "column:"
+"""Prefix of an output that is a numeric column of the examples. It is NaN where a row does not have one value."""
 Accumulator = dict[int, Floats]
 """Bin → number of rows, and sums of the summands; all weighted."""
 
@@ -102,12 +104,14 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
       bins: Assigns bins and summands to rows.
       value: Sums → the result.
       output: Output of the model to read instead of the prediction; or several outputs, separated by commas, whose
-        columns are joined. If the model lacks an output, `bins` receives NaN.
+        columns are joined, where an empty name is the prediction, and COLUMN precedes a column of the examples. If the
+        model lacks an output, `bins` receives NaN.
       power: Power of the rows' weights that the sums are weighted by; see `raise_weights`.
       ordered: Whether the bins are bins of `ordered_bins`.
 
     Attributes:
       model_name: Name of the model to evaluate; "" for the only model.
+      columns: Columns of the examples that `output` names.
       is_weighted: Whether the sums depend on the weights of the rows.
     """
 
@@ -124,6 +128,7 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         self._key, self._eval_config, self.bins, self._value, self.output = key, eval_config, bins, value, output
         self.power, self.ordered = power, ordered
         self.model_name, self.is_weighted = str(key.model_name or ""), bool(key.example_weighted)
+        self.columns = [name.removeprefix(COLUMN) for name in output.split(",") if name.startswith(COLUMN)]
         self._output_config = compat.with_output(eval_config, output) if output else eval_config
 
     def result(self, sums: Sums) -> dict[Any, Any]:

@@ -31,6 +31,7 @@ class Metric:
       quantiles: Whether the class takes the quantiles that the model predicts as an argument.
       grouped: Whether the metric is a mean over the groups of `evaluation.group`.
       recommended: Whether the metric is about the items that a retrieval recommends.
+      forecasts: Whether the metric reads columns that `data.windows` adds.
     """
 
     tfma_class: str
@@ -42,6 +43,7 @@ class Metric:
     quantiles: bool = False
     grouped: bool = False
     recommended: bool = False
+    forecasts: bool = False
 
 
 _OURS = "components.evaluator.calibration"
@@ -84,6 +86,9 @@ _BUILT_IN: dict[str, Metric] = {
     "mean_absolute_percentage_error": Metric("MeanAbsolutePercentageError", _REGRESSION, better="lower"),
     "r_squared": Metric("ExplainedShare", _REGRESSION, module=_ERRORS),
     "poisson_deviance": Metric("MeanDeviance", _REGRESSION, better="lower", module=_ERRORS, options={"power": 1}),
+    "mase": Metric("MeanScaledError", _REGRESSION, better="lower", module=_ERRORS, forecasts=True),
+    "smape": Metric("SymmetricPercentageError", _REGRESSION, better="lower", module=_ERRORS),
+    "wape": Metric("WeightedPercentageError", _REGRESSION, better="lower", module=_ERRORS),
     "quantile_loss": Metric("MeanQuantileLoss", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
     "interval_coverage": Metric("IntervalCoverage", _REGRESSION, module=_QUANTILES, quantiles=True),
     "interval_width": Metric("IntervalWidth", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
@@ -136,6 +141,9 @@ DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "regression": ("mean_squared_error", "mean_absolute_error"),
     "retrieval": ("recall_at_10", "ndcg_at_10", "mrr", "coverage_at_10", "popularity_at_10"),
 }
+
+FORECAST_METRICS = ("mase", "wape")
+"""Metrics that are computed by default with `data.windows`, in addition to the metrics of the task."""
 
 GROUP_METRICS: dict[Task, tuple[str, ...]] = {
     "binary": ("gauc", "ndcg_at_10"),

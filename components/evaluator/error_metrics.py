@@ -9,8 +9,9 @@ import numpy.typing as npt
 from scipy import special
 
 from components.evaluator.binning import Binned, Floats, Numbers, Sums, in_one_bin, mean
-from components.evaluator.columnar_metric import ColumnarMetric, MeanMetric
+from components.evaluator.columnar_metric import COLUMN, ColumnarMetric, MeanMetric
 from components.evaluator.crossentropy import select_label_probabilities
+from components.ingest.window_config import SCALE
 
 
 class RootOfSquaredErrors(ColumnarMetric):
@@ -59,6 +60,53 @@ def deviances(labels: Numbers, predictions: Numbers, power: float) -> Floats:
     return np.where((mu <= 0) | (y < 0), np.inf, 2 * np.maximum(halves, 0.0))
 
 
+class MeanScaledError(MeanMetric):
+    """The mean of the absolute errors, each divided by the seasonal scale: below 1, forecasts are better than the
+    seasonal naive forecast was in the past of the series. Rows whose scale is unknown or 0 are ignored.
+
+    Source: R. J. Hyndman and A. B. Koehler, Another look at measures of forecast accuracy, International Journal of
+    Forecasting 22, 2006. The scale of a forecast is computed from the past of its origin.
+    """
+
+    def __init__(self, name: str) -> None:
+        def values(labels: Numbers, columns: Numbers) -> Floats:
+            return scaled_errors(labels, *np.broadcast_to(columns.T, (2, len(labels))))
+
+        super().__init__(name, values, output=f",{COLUMN}{SCALE}")
+
+
+class SymmetricPercentageError(MeanMetric):
+    """The mean of the absolute errors in percent of the mean of |label| and |prediction|; from 0 to 200.
+
+    Source: S. Makridakis, Accuracy measures: theoretical and practical concerns, International Journal of Forecasting
+    9, 1993.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, percentage_errors)
+
+
+class WeightedPercentageError(ColumnarMetric):
+    """The sum of the absolute errors in percent of the sum of the absolute labels; NaN if all labels are 0."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, _bin_errors, _compute_share_of_labels)
+
+
+def scaled_errors(labels: Numbers, predictions: Numbers, scales: Numbers) -> Floats:
+    """Return the absolute errors divided by the scales, [rows]; NaN where the scale is not above 0."""
+    known = scales > 0
+    errors = np.abs(labels.astype(np.float64) - predictions)
+    return np.where(known, errors / np.where(known, scales, 1.0), np.nan)
+
+
+def percentage_errors(labels: Numbers, predictions: Numbers) -> Floats:
+    """Return the absolute errors in percent of the mean size of label and prediction, [rows]; 0 if both are 0."""
+    y, f = labels.astype(np.float64), predictions.astype(np.float64)
+    sizes = np.abs(y) + np.abs(f)
+    return 200 * np.abs(y - f) / np.where(sizes == 0, 1.0, sizes)
+
+
 class TopClassAccuracy(ColumnarMetric):
     """The share of rows whose label is among the most probable classes.
 
@@ -86,6 +134,16 @@ def is_among_top(labels: Numbers, predictions: Numbers, classes: int) -> npt.NDA
 
 def _bin_squared_errors(labels: Numbers, predictions: Numbers) -> Binned:
     return in_one_bin(np.square(labels.astype(np.float64) - predictions))
+
+
+def _bin_errors(labels: Numbers, predictions: Numbers) -> Binned:
+    values = labels.astype(np.float64)
+    return in_one_bin(np.abs(values - predictions), np.abs(values))
+
+
+def _compute_share_of_labels(sums: Sums) -> float:
+    _, (errors, labels) = sums.total()
+    return float(100 * errors / labels) if labels else math.nan
 
 
 def _bin_deviations(labels: Numbers, predictions: Numbers) -> Binned:

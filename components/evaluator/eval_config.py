@@ -28,7 +28,7 @@ def eval_config(plan: EvaluationPlan, label: Label) -> tfma.EvalConfig:
     count = tfma.MetricConfig(class_name="ExampleCount")
     metrics = [] if plan.weight else [count]
     # TFMA would call `accuracy` sparse_categorical_accuracy, so pass the names of the config.
-    chosen = {name: metric(name, task) for name in config.metrics_for(task, plan.metrics_of_loss)}
+    chosen = {name: metric(name, task) for name in config.metrics_for(task, plan.added_metrics)}
     metrics += [
         _metric(known.tfma_class, known.module, name=name, **known.options, **_quantiles_option(known, plan))
         for name, known in chosen.items()
@@ -39,7 +39,8 @@ def eval_config(plan: EvaluationPlan, label: Label) -> tfma.EvalConfig:
         threshold = [config.fairness.at]
         metrics += [_metric(tfma_class, "", name=rate, thresholds=threshold) for rate, tfma_class in RATES.items()]
     of_loss = {"of_loss": plan.metrics_of_loss[0], "quantiles": plan.quantiles} if plan.metrics_of_loss else {}
-    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss))
+    forecasts = {"forecasts": True} if plan.forecasts else {}
+    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss, **forecasts))
     # Grouped metrics compute their intervals themselves.
     row_metrics = [name for name, known in chosen.items() if not known.grouped]
     at = {"rates_at": config.fairness.at} if config.fairness else {}

@@ -151,7 +151,8 @@ class Executor(StockExecutor):
         task = evaluations[0].plan.task
         reasons = (_needs_stock(examples, specification, task) for specification in specifications)
         reason = next(filter(None, reasons), None)
-        if reason and (task == "retrieval" or any(specification.group for specification in specifications)):
+        needs_columns = evaluations[0].plan.forecasts or any(specification.group for specification in specifications)
+        if reason and (task == "retrieval" or needs_columns):
             raise make_grouping_error(f"TFX's own executor, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)

@@ -11,7 +11,15 @@ from components.base.config_section import Task
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
 from components.evaluator.importance import Importance
-from components.evaluator.verdict import Check, CheckKind, ConstantMetric, Measured, SliceMetrics, Verdict
+from components.evaluator.verdict import (
+    Check,
+    CheckKind,
+    ConstantMetric,
+    Measured,
+    SliceMetrics,
+    Verdict,
+    reference_of,
+)
 from components.features.leakage import Leakage
 
 PREVALENCE = "prevalence"
@@ -119,13 +127,15 @@ _OF_LOSS = ("quantile_loss", "poisson_deviance", "tweedie_deviance")
 
 def _check_constant(overall: SliceMetrics, uncalibrated: str | None) -> list[Check]:
     """Check that the model is better than the best constant prediction; no checks if the constant is unknown."""
+    name = reference_of(overall.constant)
+    reference = "the constant's" if name == "best constant" else f"the {name}'s"
     loss_metrics = tuple(name for name in overall.constant if name.startswith(_OF_LOSS))
     groups = (loss_metrics, *(_COMPARED_UNCALIBRATED if uncalibrated else _COMPARED))
     metrics = next((group for group in groups if any(name in overall.constant for name in group)), ())
-    checks = [_check_gain(name, overall, uncalibrated) for name in metrics if name in overall.constant]
+    checks = [_check_gain(name, overall, uncalibrated, reference) for name in metrics if name in overall.constant]
     better = next((check for check in checks if check.passed and check.judged), None)
     if better is not None:
-        reason = f"{better.metric} is better than the constant's"
+        reason = f"{better.metric} is better than {reference}"
         checks = [check if check.passed else check.skip(reason) for check in checks]
     # Weights of classes may lower the accuracy on purpose.
     return checks if uncalibrated else [*checks, *_check_headlines(overall)]
@@ -139,9 +149,7 @@ def _check_headlines(overall: SliceMetrics) -> Iterator[Check]:
             yield replace(_check_gain(name, overall, None, reference), metric=metric)
 
 
-def _check_gain(
-    metric: str, overall: SliceMetrics, uncalibrated: str | None, reference: str = "the constant's"
-) -> Check:
+def _check_gain(metric: str, overall: SliceMetrics, uncalibrated: str | None, reference: str) -> Check:
     constant, is_lower_better = overall.constant[metric], metric not in _HIGHER
     limit = f"{reference} {constant.value:.6g}" if math.isfinite(constant.value) else reference
     check = Check(

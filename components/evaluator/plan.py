@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from components.base.config_section import Loss, Section, Task
-from components.evaluator.config import LOSS_METRICS, EvaluationConfig, metric
+from components.evaluator.config import FORECAST_METRICS, LOSS_METRICS, EvaluationConfig, metric
 from components.features import feature_names
 from components.features.expression import Label
 
@@ -39,6 +39,8 @@ class EvaluationPlan(Section):
     """Quantiles that the model predicts; empty unless it has the quantile loss."""
     tweedie_power: float = 1.5
     """Power of the tweedie loss."""
+    forecasts: bool = False
+    """Whether `data.windows` makes the rows, so that the model is compared with the seasonal naive forecast."""
     force_bless: str | None = None
     """Reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that a
     forced run never reuses the verdict of a normal run, nor the reverse."""
@@ -59,9 +61,14 @@ class EvaluationPlan(Section):
         metrics = LOSS_METRICS.get(self.loss, ()) if self.loss else ()
         return metrics[:1] if len(self.quantiles) == 1 else metrics
 
+    @property
+    def added_metrics(self) -> tuple[str, ...]:
+        """The metrics of the loss and of forecasts, which precede the default metrics of the task."""
+        return (*self.metrics_of_loss, *(FORECAST_METRICS if self.forecasts else ()))
+
     def find_group(self, label: Label) -> str | None:
         """Return the column of the groups; None without grouped metrics of the label."""
-        measured = self.select_label(label).metrics_for(self.task, self.metrics_of_loss)
+        measured = self.select_label(label).metrics_for(self.task, self.added_metrics)
         return self.evaluation.group if any(metric(name, self.task).grouped for name in measured) else None
 
     @property

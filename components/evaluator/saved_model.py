@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,28 @@ class Evaluated:
         """
         if not name:
             return self.predictions
+        outputs = {"": self.predictions.reshape(len(self.labels), -1), **self.outputs}
         names = name.split(",")
-        if not all(column in self.outputs for column in names):
+        if not all(column in outputs for column in names):
             return np.full(len(self.labels), np.nan)
         if len(names) == 1:
-            return self.outputs[name]
-        return np.concatenate([self.outputs[column] for column in names], axis=1)
+            return outputs[name]
+        return np.concatenate([outputs[column] for column in names], axis=1)
+
+    def add_columns(self, batch: pa.RecordBatch, names: Iterable[str], prefix: str) -> Evaluated:
+        """Return a copy whose outputs contain columns of the examples, [rows, 1], under prefixed names."""
+        columns = {f"{prefix}{name}": _to_numbers(column_of(batch, name))[:, np.newaxis] for name in names}
+        return replace(self, outputs={**self.outputs, **columns})
+
+
+def _to_numbers(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the numbers of a column of lists, [rows]; NaN where a row does not have one value."""
+    numbers = np.full(len(column), np.nan)
+    if not pa.types.is_null(column.type):
+        is_single = np.diff(np.asarray(column.offsets)) == 1
+        starts = np.asarray(column.offsets)[:-1] - np.asarray(column.offsets)[0]
+        numbers[is_single] = column.flatten().to_numpy(zero_copy_only=False)[starts[is_single]]
+    return numbers
 
 
 def find_unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | None:

@@ -30,6 +30,11 @@ class ConstantMetric:
     interval: tuple[float, float] | None = None
 
 
+def reference_of(constant: Mapping[str, object]) -> str:
+    """Return what metrics of a constant are computed for: the best constant prediction, or the naive forecast."""
+    return "seasonal naive forecast" if "mase" in constant else "best constant"
+
+
 @dataclass(frozen=True)
 class SliceMetrics:
     """The metrics of a slice.

@@ -60,6 +60,7 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
         tweedie_power=config.model.tweedie_power,
         weight=features.weight,
+        forecasts=config.data.windows is not None,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from components.evaluator.config import RATES, label_of
-from components.evaluator.verdict import Check, SliceMetrics, format_slice
+from components.evaluator.verdict import Check, SliceMetrics, format_slice, reference_of
 from pipeline.core.records import RunSummary
 
 OVERALL = "overall"
@@ -80,7 +80,7 @@ def select_reference_values(summary: RunSummary) -> dict[str, dict[str, float]]:
       Name of the reference → metric → value, as far as the model was evaluated with the same metric.
     """
     constant = {name: metric.value for name, metric in summary.constant.items()}
-    references = {"best constant": constant, "linear model": summary.linear}
+    references = {reference_of(constant): constant, "linear model": summary.linear}
     known = {
         reference: {name: value for name, value in values.items() if name in summary.metrics}
         for reference, values in references.items()

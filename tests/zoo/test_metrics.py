@@ -19,8 +19,9 @@ IN_SHORT = ("equal_predictions",)
 """In `make test`; the others are extended."""
 FLOAT32 = Tolerance(2e-5, 1e-6)
 """Of sums of float32 losses, which TFMA computes with TensorFlow."""
-ELSEWHERE = {"quantile_loss", "interval_coverage", "interval_width"}
-"""Of models that predict quantiles: tests/unit/components/evaluator/test_quantile_metrics.py."""
+ELSEWHERE = {"quantile_loss", "interval_coverage", "interval_width", "mase"}
+"""Of models that predict quantiles: tests/unit/components/evaluator/test_quantile_metrics.py; of forecasts:
+test_forecast_metrics.py."""
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,8 @@ REFERENCES: dict[str, Callable[[Array, Array, Array], float]] = {
     "mean_absolute_error": lambda y, p, w: sklearn_metrics.mean_absolute_error(y, p, sample_weight=w),
     "root_mean_squared_error": lambda y, p, w: np.sqrt(sklearn_metrics.mean_squared_error(y, p, sample_weight=w)),
     "mean_absolute_percentage_error": lambda y, p, w: 100 * _mean(abs((y - p) / np.maximum(abs(y), 1e-7)), w),
+    "smape": lambda y, p, w: 200 * _mean(abs(y - p) / (abs(y) + abs(p)), w),
+    "wape": lambda y, p, w: 100 * (w * abs(y - p)).sum() / (w * abs(y)).sum(),
     "r_squared": lambda y, p, w: sklearn_metrics.r2_score(y, p, sample_weight=w),
     "poisson_deviance": lambda y, p, w: sklearn_metrics.mean_poisson_deviance(y, p, sample_weight=w),
 }
@@ -283,7 +285,7 @@ def large_labels() -> Scored:
     score = np.float32(label + random.integers(-4, 5, 300))
     metrics = (
         "mean_squared_error", "mean_absolute_error", "root_mean_squared_error", "mean_absolute_percentage_error",
-        "r_squared", "poisson_deviance",
+        "r_squared", "poisson_deviance", "smape", "wape",
     )  # fmt: skip
     return Scored({"label": label, "score": score}, metrics, "regression")
 
@@ -294,7 +296,10 @@ def many_zeros() -> Scored:
     random = np.random.default_rng(29)
     label = np.float32(np.where(random.random(300) < 0.7, 0, random.gamma(2, 50, 300)))
     score = np.float32(0.5 + random.gamma(2, 20, 300))
-    metrics = ("tweedie_deviance_at_1.5", "poisson_deviance", "quantile_loss_at_0.9", "mean_absolute_error")
+    metrics = (
+        *("tweedie_deviance_at_1.5", "poisson_deviance", "quantile_loss_at_0.9", "mean_absolute_error"),
+        *("smape", "wape"),
+    )
     return Scored(
         {"label": label, "score": score, "weight": np.float32(random.uniform(0, 3, 300))}, metrics, "regression"
     )

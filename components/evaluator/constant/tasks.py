@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from components.base.config_section import Task
 from components.evaluator.binning import Binned, Numbers
+from components.evaluator.columnar_metric import COLUMN
 from components.evaluator.config import metric
-from components.evaluator.constant import classes, numbers, ranks
+from components.evaluator.constant import classes, naive, numbers, ranks
 from components.evaluator.constant.paired import Compared
 from components.evaluator.quantile_metrics import OUTPUT
+from components.ingest.window_config import NAIVE, SCALE
 from components.results.retrieval_outputs import POPULARITY_RANK, RANK
 
 
@@ -62,6 +64,16 @@ TASKS: dict[Task, TaskComparison] = {
         output=f"{RANK},{POPULARITY_RANK}",
     ),
 }
+
+
+FORECASTS = TaskComparison(
+    naive.METRICS,
+    naive.JUDGED,
+    naive.naive_bins,
+    naive.compare_naive,
+    output=f",{COLUMN}{NAIVE},{COLUMN}{SCALE}",
+)
+"""The comparison of forecasts with the seasonal naive forecast."""
 
 
 def with_loss(comparison: TaskComparison, of_loss: str, quantiles: Sequence[float]) -> TaskComparison:

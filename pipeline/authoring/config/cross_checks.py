@@ -245,6 +245,8 @@ def _metrics(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
         elif task not in metric(name, task).tasks:
             yield Problem(key, f"{name} does not fit a {task} task; {', '.join(_list_metrics(task))} do")
+        elif metric(name, task).forecasts and not (config.data.windows and key[0] == "evaluation"):
+            yield Problem(key, f"{name} requires an evaluation of forecasts; set data.windows, or remove it")
         elif metric(name, task).grouped and not config.evaluation.group:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
         elif message := _find_quantile_misfit(config, metric_name):
@@ -260,6 +262,8 @@ def _metrics(config: Config) -> Iterator[Problem]:
     if config.evaluation.group and not config.runtime.is_vectorised("Evaluator"):
         message = "requires an evaluation in record batches; remove it, or runtime.vectorised"
         yield Problem(("evaluation", "group"), message)
+    if config.data.windows and not config.runtime.is_vectorised("Evaluator"):
+        yield Problem(("data", "windows"), "requires an evaluation in record batches; remove runtime.vectorised")
     if config.evaluation.fairness and task != "binary":
         yield Problem(
             ("evaluation", "fairness"), f"rates of false positives are those of a binary task, and this one is {task}"

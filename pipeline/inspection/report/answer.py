@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from components.evaluator.config import Better, label_of, metric
-from components.evaluator.verdict import ConstantMetric, SliceMetrics
+from components.evaluator.verdict import ConstantMetric, SliceMetrics, reference_of
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_EVALUATED, RunSummary
 from pipeline.inspection.evaluation_tables import format_slice_name, split_metric_names
@@ -140,7 +140,7 @@ def _measure(summary: RunSummary, name: str) -> Measurement:
     linear, baseline = summary.linear.get(name), summary.baseline.get(name)
     judgement = []
     if direction and constant:
-        judgement.append(f"{_compare_with_constant(value, constant, direction)} the best constant")
+        judgement.append(f"{_compare_with_constant(value, constant, direction)} the {reference_of(summary.constant)}")
     for other, text in ((linear, "a linear model"), (baseline, "the previous model")):
         if direction and other is not None and math.isfinite(value - other):
             gain = _gain(value, other, direction)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from components.evaluator.verdict import reference_of
 from pipeline.core.records import BLESSED, QUARANTINED
 from pipeline.core.text import format_time, plain
 from pipeline.inspection.evaluation_tables import format_slice_name, make_metric_rows
@@ -108,7 +109,14 @@ def _format_answer(content: Content) -> list[str]:
     result = make_answer(content)
     lines = ["## Summary", "", *([f"It predicts {_escape(result.predicts)}.", ""] if result.predicts else [])]
     if result.measurements:
-        titles = ("metric", "model", "best constant", "linear model", "previous model", "in words")
+        titles = (
+            "metric",
+            "model",
+            reference_of(content.summary.constant),
+            "linear model",
+            "previous model",
+            "in words",
+        )
         lines += [_format_row(titles), f"|{'---|' * len(titles)}"]
         lines += [
             _format_row(
