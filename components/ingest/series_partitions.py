@@ -40,7 +40,7 @@ from components.ingest.split_assignment import as_text, hash_rows, times_of
 from components.ingest.time_steps import Step, merge_differences
 from components.ingest.window_config import IngestedWindows
 
-_PARTITION = 32 << 20
+_PARTITION = 16 << 20
 """Bytes of input per partition."""
 _MOST = 1_024
 _UNKNOWN = 64

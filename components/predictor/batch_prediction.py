@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -27,12 +27,16 @@ from components.base.errors import InputError, MachineError, errors_of_beam
 from components.base.names import did_you_mean
 from components.data import file_io, saved_model
 from components.data.examples import to_lists
+from components.features.expression import parse_condition
 from components.ingest import beam_pipeline, quarantine, readers
 from components.ingest.beam_pipeline import FileRanges
-from components.ingest.blocks import Block, Reader, RowCounts, RowLog, merge_small, without_bad_rows
+from components.ingest.blocks import Block, FileRange, Reader, RowCounts, RowLog, merge_small, without_bad_rows
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import KINDS, Kind, as_kinds
 from components.ingest.config import IngestConfig, SplitConfig
+from components.ingest.series_partitions import Partition, SeriesReader, count_partitions, partition
+from components.ingest.time_steps import Step
+from components.ingest.window_config import HORIZON, ORIGIN
 from components.predictor import output
 from components.predictor.model_interface import ModelInterface
 from components.predictor.plan import PredictionPlan
@@ -91,12 +95,19 @@ def predict(
     task = _create_task(files, plan, model, parts)
     result = file_io.join(parts, MANIFEST)
     with errors_of_beam(), make_pipeline() as pipeline:
-        ranges = beam_pipeline.file_ranges(pipeline, [[(path, None) for path in files]], task.reader)
-        predicted = ranges | "Predict" >> beam.Map(task.predict)
+        elements = beam_pipeline.file_ranges(pipeline, [[(path, None) for path in files]], task.reader)
+        step, read_counts = None, []
+        if task.series:
+            settings = IngestSettings(task.series.config, task.reader.properties, parts, "parquet")
+            size = sum(map(file_io.size, files))
+            partitions = partition(elements, settings, task.reader, count_partitions(size))
+            elements, read_counts = partitions.rows, beam.pvalue.AsList(partitions.counts)
+            step = partitions.step if isinstance(partitions.step, Step) else beam.pvalue.AsSingleton(partitions.step)
+        predicted = elements | "Predict" >> beam.Map(task.predict, step)
         _ = (
             pipeline
             | "Once" >> beam.Create([result])
-            | "WriteResult" >> beam.Map(_write_result, beam.pvalue.AsList(predicted), task)
+            | "WriteResult" >> beam.Map(_write_result, beam.pvalue.AsList(predicted), task, read_counts)
         )
     if not fileio.exists(result):
         raise MachineError(
@@ -123,31 +134,62 @@ def _create_task(files: Sequence[str], plan: PredictionPlan, model: ModelInterfa
     A model that takes serialized tf.Examples does not list its columns. All columns are then read, with the types that
     `data.types` names or that the first rows suggest.
     """
-    all_columns = plan.ingest.model_copy(update={"columns": (), "types": {}, "split": SplitConfig(train=1, eval=1)})
+    windows = plan.ingest.windows
+    split = plan.ingest.split if windows else SplitConfig(train=1, eval=1)
+    all_columns = plan.ingest.model_copy(update={"columns": (), "types": {}, "split": split})
     reader = readers.reader(all_columns, files)
     block = next(iter(reader.read(reader.first_range(files[0], None), RowLog(None))), None)
     if block is None:
         raise InputError(f"{files[0]}: expected rows, received none", "name files with rows")
     schema = block.columns.schema
-    model_columns = tuple(model.columns if model.columns is not None else schema.names)
+    names = list(schema.names)
+    copied = plan.columns
+    if windows:
+        windows.check_columns(names)
+        names += windows.added
+        copied = tuple(dict.fromkeys((*windows.by, windows.time, HORIZON, *copied)))
+    model_columns = tuple(model.columns if model.columns is not None else names)
     for name in (*model_columns, *plan.columns):
-        if name not in schema.names:
+        if name not in names:
             raise InputError(
-                f"{files[0]}: expected the column {name!r}, received none{did_you_mean(name, schema.names)}",
+                f"{files[0]}: expected the column {name!r}, received none{did_you_mean(name, names)}",
                 f"add it to the data, or remove it from `columns`; the model reads {', '.join(model_columns)}",
             )
     if model.columns is None:
         kinds = _guess_kinds(files, reader, all_columns)
         kinds |= {name: KINDS[type_] for name, type_ in plan.ingest.types.items()}
+        if windows:
+            added = {**dict.fromkeys(windows.added, Kind.FLOAT), HORIZON: Kind.INT, ORIGIN: kinds[windows.time]}
+            kinds |= {**added, windows.label: Kind.FLOAT}
     else:
         kinds = {name: KINDS[type_] for name, type_ in model.columns.items()}
     # A tf.Example is always decoded as a whole, and images always have the same columns: these formats do not support
     # the selection of columns.
     if all_columns.format not in ("tfrecord", "images"):
         columns = tuple(dict.fromkeys((*model_columns, *plan.columns)))
-        reader = readers.reader(all_columns.model_copy(update={"columns": columns}), files)
-    copied_types = {name: _type_of_copy(schema.field(name).type) for name in plan.columns}
-    return _Task(reader, model, model_columns, kinds, copied_types, plan, parts)
+        if windows:
+            columns = tuple(name for name in schema.names if name in (*columns, *windows.read) or name in _where(plan))
+        all_columns = all_columns.model_copy(update={"columns": columns})
+        reader = readers.reader(all_columns, files)
+    copied_types = {name: _type_of_copy(schema.field(name).type) for name in copied if name in schema.names}
+    if windows is None:
+        return _Task(reader, model, model_columns, kinds, copied_types, plan, parts)
+    copied_types = {name: _type_of_series(copied_types[name]) for name in copied_types}
+    copied_types |= {name: pa.int64() if name == HORIZON else pa.float64() for name in copied if name in windows.added}
+    if ORIGIN in copied:
+        copied_types[ORIGIN] = copied_types[windows.time]
+    # Rows with values that the model does not accept are bad before they are part of a series.
+    unchecked = (windows.time, windows.label, *windows.past)
+    checked = [name for name in model_columns if name in schema.names and name not in unchecked]
+    types = {name: type_ for name, type_ in (model.columns or {}).items() if name in checked}
+    config = all_columns.model_copy(update={"types": types})
+    series = SeriesReader.create(config, reader.properties)
+    return _Task(reader, model, model_columns, kinds, copied_types, plan, parts, series)
+
+
+def _where(plan: PredictionPlan) -> tuple[str, ...]:
+    """Return the columns of the condition that selects rows of series."""
+    return () if plan.ingest.where is None else parse_condition(plan.ingest.where)[0].columns
 
 
 def _guess_kinds(files: Sequence[str], reader: Reader, config: IngestConfig) -> dict[str, Kind]:
@@ -187,6 +229,7 @@ class _Task:
       copied_types: Column that is copied to the predictions → its type there.
       plan: How rows are read, and what is written.
       parts: Folder for temporary files.
+      series: Makes the rows to predict from partitions of series. If None, the rows of the files are predicted.
     """
 
     reader: Reader
@@ -196,18 +239,23 @@ class _Task:
     copied_types: Mapping[str, pa.DataType]
     plan: PredictionPlan
     parts: str
+    series: SeriesReader | None = None
 
-    def predict(self, ranges: FileRanges) -> tuple[RowCounts, _Part | None]:
-        """Read ranges of files, and write their predictions to a file.
+    def predict(self, element: FileRanges | Partition, step: Step | None = None) -> tuple[RowCounts, _Part | None]:
+        """Read ranges of files or a partition of series, and write the predictions to a file.
+
+        Args:
+          element: The ranges, or the partition.
+          step: The distance of two steps of series.
 
         Returns:
-          Counts of the rows, and the file; None if all rows are bad.
+          Counts of the rows, and the file; None if all rows are bad. The rows of series are counted when they are read.
         """
         log = RowLog(self.parts)
         path = file_io.join(self.parts, uuid.uuid4().hex)
         writer: output.Writer | None = None
         rows, types = 0, {}
-        for block in merge_small(itertools.chain.from_iterable(self.reader.read(range_, log) for range_ in ranges)):
+        for block in self._read(element, step, log):
             predictions = self._predict_block(block, log)
             if predictions is not None:
                 if writer is None:
@@ -218,7 +266,16 @@ class _Task:
         if writer is None:
             return log.close(), None
         writer.close()
-        return log.close(), _Part(ranges[0].path, ranges[0].number, path, rows, types)
+        first = element[0]
+        source = (first.path, first.number) if isinstance(first, FileRange) else ("", first)
+        return log.close(), _Part(*source, path, rows, types)
+
+    def _read(self, element: Any, step: Step | None, log: RowLog) -> Iterator[Block]:
+        if self.series is None:
+            return merge_small(itertools.chain.from_iterable(self.reader.read(range_, log) for range_ in element))
+        if step is None:
+            raise ValueError("expected the distance of two steps of series, received none")
+        return self.series.read(element, step, only_last=True)
 
     def _predict_block(self, block: Block, log: RowLog) -> pa.RecordBatch | None:
         """Return the copied columns of a block with its predictions; None if all rows are bad."""
@@ -253,14 +310,24 @@ class _Task:
             ) from error
 
 
+def _type_of_series(type_: pa.DataType) -> pa.DataType:
+    """Return the type of a copied column of series, which are numbers of 64 bits or text."""
+    if pa.types.is_integer(type_):
+        return pa.int64()
+    return pa.float64() if pa.types.is_floating(type_) else pa.string()
+
+
 def _type_of_copy(type_: pa.DataType) -> pa.DataType:
     """Return the type of a copied column. Readers return text as bytes, which becomes text again."""
     return pa.string() if pa.types.is_binary(type_) else type_
 
 
-def _write_result(path: str, results: list[tuple[RowCounts, _Part | None]], task: _Task) -> None:
+def _write_result(
+    path: str, results: list[tuple[RowCounts, _Part | None]], task: _Task, read_counts: list[RowCounts]
+) -> None:
     """Check the number of bad rows, and write the counts and the sorted parts as JSON, for `_commit`."""
-    counts = functools.reduce(RowCounts.merge, (row_counts for row_counts, _ in results), RowCounts())
+    row_counts = (*read_counts, *(counts for counts, _ in results))
+    counts = functools.reduce(RowCounts.merge, row_counts, RowCounts())
     unit = task.reader.properties.position_unit
     beam_pipeline.check_bad_rows(counts, task.plan.ingest.bad_rows, unit)
     result = {

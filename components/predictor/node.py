@@ -28,7 +28,7 @@ class PredictorNode(OptionalNode):
 
     def find_data(self, config: Any) -> DataConfig:
         """Return the rows to predict, which are read as `data` says."""
-        data: DataConfig = config.data_of(config.predict.path, config.predict.spans)
+        data: DataConfig = config.data_of(config.predict.path, config.predict.spans, is_predicted=True)
         return data
 
     def check_columns(self, config: Any, columns: Sequence[str]) -> Iterator[Problem]:
@@ -54,7 +54,7 @@ class PredictorNode(OptionalNode):
         """Build the component, which reads the Pusher's output."""
         config, files = wiring.config, wiring.inputs.files
         plan = PredictionPlan(
-            ingest=config.data_of(config.predict.path).ingest(files.format),
+            ingest=config.data_of(config.predict.path, is_predicted=True).ingest(files.format),
             columns=config.predict.columns,
             format=config.predict.format,
             code=wiring.inputs.code,

@@ -88,8 +88,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     location_text = "in quarantine" if job is None else "bad and not kept"
     quarantined = f", {predictions.quarantined:,} {location_text}" if predictions.quarantined else ""
+    made = "from" if config and config.data.windows else "of"
     show(
-        f"{options.into}: {title} predicted {predictions.predicted:,} of {predictions.rows:,} rows{quarantined}",
+        f"{options.into}: {title} predicted {predictions.predicted:,} {made} {predictions.rows:,} rows{quarantined}",
         *(f"  {name}: {type_}" for name, type_ in predictions.columns.items()),
     )
     return 0
@@ -117,7 +118,7 @@ def _predict(
 
     paths = tuple(options.data)
     # DataConfig requires a label, but predictions do not read it.
-    data = config.data_of(paths) if config else DataConfig(label="none", path=paths)
+    data = config.data_of(paths, is_predicted=True) if config else DataConfig(label="none", path=paths)
     runtime = config.runtime if config else RuntimeConfig()
     columns = tuple(name for name in options.columns.split(",") if name)
     inputs = (model, provenance, data, runtime)

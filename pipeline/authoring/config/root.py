@@ -105,21 +105,29 @@ class _Config(Section):
         encoded = images.model_copy(update={"encoded_columns": tuple(dict.fromkeys(columns))})
         return self.data.model_copy(update={"images": encoded})
 
-    def data_of(self, path: tuple[str, ...], spans: SpansConfig | None = None) -> DataConfig:
+    def data_of(
+        self, path: tuple[str, ...], spans: SpansConfig | None = None, *, is_predicted: bool = False
+    ) -> DataConfig:
         """Return a section for other rows in the format of `data`, which are not split.
 
         Args:
           path: Files, folders or patterns.
           spans: Spans to read. By default, the newest span.
+          is_predicted: Whether the rows are predicted. With `data.windows`, they are then the history of the series,
+            from which `data.where` selects rows as in training.
         """
-        replaced = {
+        replaced: dict[str, Any] = {
             "path": path,
             "where": None,
             "sample": SampleConfig(),
             "spans": spans or SpansConfig(),
             "split": SplitConfig(train=1, eval=1),
             "bigquery": None,
+            "windows": None,
         }
+        if is_predicted and self.data.windows:
+            for name in ("where", "split", "windows"):
+                del replaced[name]
         return self.source().model_copy(update=replaced)
 
     def paths(self) -> Paths:

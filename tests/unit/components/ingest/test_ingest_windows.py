@@ -14,8 +14,10 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from components.base.errors import InputError
-from components.ingest import readers, series_partitions
+from components.ingest import bigquery_reader, readers, series_partitions
+from components.ingest.bundle_writer import IngestSettings
 from components.ingest.config import DataConfig
+from components.ingest.time_steps import Step
 from tests.support.runs.ingest_runs import TWO_WORKERS, Row, all_rows, bad_rows, by_split, data, ingest, types
 
 WINDOWS = {"by": "store", "time": "date", "lags": [1, 7], "rolling": {"mean": [3]}, "horizon": 2, "known": "open"}
@@ -158,6 +160,29 @@ def test_one_series_with_weights_and_a_decimal_comma(tmp_path: Path) -> None:
     ]
     assert {row["t"] for row in by_split(examples)["train"]} == set(range(3, min(day for day in range(30) if day in {
         row["origin"] for row in by_split(examples)["eval"]}) + 1))  # fmt: skip
+
+
+def test_rows_of_a_query_are_partitioned_by_series(tmp_path: Path) -> None:
+    query = {"query": "select 1"}
+    section = DataConfig(bigquery=query, label="sales", task="regression", windows=WINDOWS).ingest("bigquery")
+    rows = make_rows()
+    rows[0]["sales"] = None
+    block = bigquery_reader.to_block(rows, section)
+    settings = IngestSettings(section, bigquery_reader.PROPERTIES, str(tmp_path), "parquet")
+    *parts, tagged = series_partitions._ReadSeries(settings, None, 4).process(block)
+    assert tagged.value.rows == len(rows)
+    stores = [{row["store"] for row in batch.to_pylist()} for _, batch in parts]
+    assert 1 < len({number for number, _ in parts}) <= 4
+    assert sum(map(len, stores)) == len(set().union(*stores)) == len(DAYS)
+    assert sum(batch.num_rows for _, batch in parts) == len(rows)
+    reader = series_partitions.SeriesReader.create(section, bigquery_reader.PROPERTIES)
+    blocks = [made for part in _group(parts) for made in reader.read(part, Step.parse("1d", "seconds"))]
+    assert sum(made.columns.num_rows for made in blocks) == len(expect(rows[1:]))
+
+
+def _group(parts: list[Any]) -> list[tuple[int, list[pa.RecordBatch]]]:
+    numbers = sorted({number for number, _ in parts})
+    return [(number, [batch for part, batch in parts if part == number]) for number in numbers]
 
 
 def test_a_repeated_row_is_an_error(tmp_path: Path) -> None:
