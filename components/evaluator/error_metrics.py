@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from components.data.forecast_columns import SCALE
 from components.evaluator.binning import Binned, Floats, Numbers, Sums, in_one_bin, mean
 from components.evaluator.columnar_metric import COLUMN, ColumnarMetric, MeanMetric
 from components.evaluator.crossentropy import select_label_probabilities
-from components.ingest.window_config import SCALE
 
 
 class RootOfSquaredErrors(ColumnarMetric):

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from components.base.errors import InputError
 from components.data.date_texts import Unit
+from components.data.forecast_columns import NAIVE, SCALE
 from components.ingest import moving_statistics
 from components.ingest.row_filter import read_numbers
 from components.ingest.split_assignment import MICROS, Micros, as_text, times_of
 from components.ingest.time_steps import Differences, Step, are_month_ends, to_iso
-from components.ingest.window_config import HORIZON, NAIVE, ORIGIN, SCALE, IngestedWindows
+from components.ingest.window_config import HORIZON, ORIGIN, IngestedWindows
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]

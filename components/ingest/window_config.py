@@ -13,11 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_
 from components.base.config_section import Section, Task, Texts
 from components.base.errors import InputError
 from components.base.names import did_you_mean
+from components.data.forecast_columns import NAIVE, SCALE
 
 HORIZON, ORIGIN = "horizon", "origin"
 """Columns with the number of steps from the origin to the row's time, and with the time of the origin."""
-NAIVE, SCALE = "seasonal_naive", "seasonal_scale"
-"""Columns with the seasonal naive forecast of the label, and with its mean absolute error in the past of the series."""
 STATISTICS = ("mean", "std", "min", "max")
 EVERY = re.compile(r"([1-9]\d*)\s*(s|m|h|d|w|mo|y)?")
 """Matches a step: a number and its unit. Months and years do not have a fixed length."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from components.base.config_section import Task
+from components.data.forecast_columns import NAIVE, SCALE
 from components.evaluator.binning import Binned, Numbers
 from components.evaluator.columnar_metric import COLUMN
 from components.evaluator.config import metric
 from components.evaluator.constant import classes, naive, numbers, ranks
 from components.evaluator.constant.paired import Compared
 from components.evaluator.quantile_metrics import OUTPUT
-from components.ingest.window_config import NAIVE, SCALE
 from components.results.retrieval_outputs import POPULARITY_RANK, RANK
 
 
