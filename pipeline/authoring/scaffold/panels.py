@@ -51,7 +51,7 @@ class Panel:
     def why(self) -> str:
         """The reason for the split."""
         rows = f"each {self.thing} has a row per {self.time}" if self.thing else f"each {self.time} has one row"
-        return f"{rows}: the newest rows judge the model, because it predicts later ones"
+        return f"{rows}: the newest rows judge the model, because it predicts later ones; data.windows adds their past"
 
 
 def find_panel(table: Table, task: LearningTask, columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Panel | None:

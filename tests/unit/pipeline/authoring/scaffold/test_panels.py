@@ -40,7 +40,8 @@ def test_newest_days_of_a_panel_judge_the_model(tmp_path: Path) -> None:
     split = load(str(tmp_path / "config.yaml")).config.data.split
     assert (split.by, split.columns, split.train, split.eval) == ("time", ("day",), 4, 1)
     assert drafted.defaults.why_split == (
-        "each shop has a row per day: the newest rows judge the model, because it predicts later ones"
+        "each shop has a row per day: the newest rows judge the model, because it predicts later ones; "
+        "data.windows adds their past"
     )
     assert f"# {drafted.defaults.why_split}" in (tmp_path / "config.yaml").read_text()
     assert "shop" in drafted.features
