@@ -28,3 +28,8 @@ def is_at_most(value: float, bound: float, *operands: float, epsilon: float = sy
 def is_at_least(value: float, bound: float, *operands: float, epsilon: float = sys.float_info.epsilon) -> bool:
     """Return whether a value is at least a bound, or falls below it only by rounding. See `is_at_most`."""
     return is_at_most(-value, -bound, *operands, epsilon=epsilon)
+
+
+def least_passing(bound: float) -> float:
+    """Return the smallest value that `is_at_least` accepts for a bound, to compare many values at once."""
+    return bound - _ROUNDINGS * sys.float_info.epsilon * abs(bound)

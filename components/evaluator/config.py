@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 from components.base.config_section import Loss, Section, Task, Texts
 from components.base.names import did_you_mean
 from components.base.registry import Registry
+from components.results.decision_goal import Decide
 
 Better = Literal["higher", "lower", "nearer 1"]
 Reaction = Literal["refuse", "warn"]
@@ -47,6 +48,7 @@ class Metric:
 
 
 _OURS = "components.evaluator.calibration"
+_COST = "components.evaluator.decision_cost"
 _ERRORS = "components.evaluator.error_metrics"
 _QUANTILES = "components.evaluator.quantile_metrics"
 _RANKING = "components.evaluator.ranking_metrics"
@@ -73,6 +75,7 @@ _BUILT_IN: dict[str, Metric] = {
     "precision": Metric("Precision", _BINARY),
     "recall": Metric("Recall", _BINARY),
     "f1": Metric("F1Score", _BINARY),
+    "cost": Metric("MeanCost", _BINARY, better="lower", module=_COST),
     "brier_score": Metric("MeanSquaredError", _BINARY, better="lower"),
     "gauc": _make_grouped("auc"),
     "mrr": _make_grouped("reciprocal_rank"),
@@ -94,7 +97,8 @@ _BUILT_IN: dict[str, Metric] = {
     "interval_width": Metric("IntervalWidth", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
 }
 """`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
-of the two over ten bins of predictions. TFMA looks up class names in its modules first, so the names must differ."""
+of the two over ten bins of predictions; `cost` is the mean cost with the costs of `decide`. TFMA looks up class names
+in its modules first, so the names must differ."""
 
 METRICS: Registry[Metric] = Registry(
     "metrics",
@@ -151,6 +155,9 @@ GROUP_METRICS: dict[Task, tuple[str, ...]] = {
 }
 """Grouped metrics that are computed by default with `evaluation.group`; other tasks do not have grouped metrics."""
 
+DECISION_METRICS = ("precision", "recall", "f1")
+"""Metrics that are always computed with `evaluation.decide`."""
+
 LOSS_METRICS: dict[Loss, tuple[str, ...]] = {
     "quantile": ("quantile_loss", "interval_coverage", "interval_width"),
     "poisson": ("poisson_deviance",),
@@ -194,8 +201,9 @@ class FairnessConfig(Section):
 
     column: str
     """Column of the group, such as gender. It does not have to be a feature."""
-    at: float = Field(default=0.5, gt=0, lt=1)
-    """Smallest probability that counts as positive."""
+    at: float | None = Field(default=None, gt=0, lt=1)
+    """Smallest probability that counts as positive. By default, the model's own threshold with `decide`, otherwise
+    0.5."""
     max_gap: dict[Rate, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     """Rate → maximum difference between two groups: false_positive_rate, false_negative_rate, positive_rate. Rates that
     are not listed are measured but not checked."""
@@ -320,6 +328,12 @@ class EvaluationConfig(Section):
     are left out if there is a single such column and its users do not repeat items in at least 99 % of the interactions
     of the training split; the Trainer's log reports the decision. An item of the eval split that was left out is a
     miss."""
+    decide: Decide | None = None
+    """What a binary model answers in addition to its probability: the output `class`, which is 1 if the probability is
+    at least a threshold. The Trainer chooses the threshold on the rows that it holds out, after the calibration: f1;
+    {precision: 0.9}; {recall: 0.8}; {cost: {fp: 1, fn: 5}}; or {threshold: 0.3}, which does not need rows. Metrics of
+    decisions, such as `precision`, then use the model's own threshold instead of 0.5. A change trains the model
+    again."""
     slices: tuple[Texts, ...] = ()
     """Columns, or lists of columns, whose values are slices: metrics are computed for the whole split and every
     slice."""
@@ -385,7 +399,15 @@ class EvaluationConfig(Section):
         """
         thresholds = (self.thresholds, *self.slice_thresholds.values())
         default = (*of_loss, *DEFAULT_METRICS[task], *(GROUP_METRICS.get(task, ()) if self.group else ()))
-        return tuple(dict.fromkeys((*(self.metrics or default), *(name for section in thresholds for name in section))))
+        bounded = (name for section in thresholds for name in section)
+        return tuple(dict.fromkeys((*(self.metrics or default), *self.metrics_of_decision, *bounded)))
+
+    @property
+    def metrics_of_decision(self) -> tuple[str, ...]:
+        """The metrics that show what `decide` has chosen."""
+        if self.decide is None:
+            return ()
+        return (*DECISION_METRICS, *(("cost",) if self.decide.cost else ()))
 
     def select_label(self, label: str, *, is_first: bool) -> EvaluationConfig:
         """Return the section for a label, with names of metrics that do not contain the label.
@@ -410,7 +432,7 @@ class EvaluationConfig(Section):
         """Return the modules of metrics that the user or an installed package defines."""
         names = (name for name in self.metrics_for("binary") if label_of(name)[1] not in METRICS.built_in)
         modules = {metric(name).module for name in names}
-        return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
+        return tuple(sorted(modules - {_OURS, _COST, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield all columns that the section names, with their keys in the section."""

@@ -12,7 +12,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from components.base.errors import MachineError
 from components.data.skew_sample import Predictions
-from components.results.retrieval_outputs import ORDERS
+from components.results.model_outputs import depends_on_rounding
 
 _TOLERANCE = 1e-4
 """Smallest tolerance. The trained model predicted in other batches, and the rounding of float32 sums depends on the
@@ -51,9 +51,10 @@ def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any],
             received = tf.make_ndarray(answer[name]) if name in answer else None
             expected = values[part]
             largest = difference(expected, received)
-            if largest == float("inf") or (largest > max(tolerance, _TOLERANCE) and name not in ORDERS):
+            is_compared = not depends_on_rounding(name)
+            if largest == float("inf") or (largest > max(tolerance, _TOLERANCE) and is_compared):
                 raise _to_error(predictions, part, name, received, max(tolerance, _TOLERANCE))
-            if name not in ORDERS:
+            if is_compared:
                 greatest = max(greatest, largest)
     return greatest
 

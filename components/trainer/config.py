@@ -280,8 +280,8 @@ class TrainingConfig(Section):
     Ignored with `data.split.by: time`."""
     calibration: Literal["temperature", "isotonic", "none"] = "temperature"
     """How the model's probabilities are corrected, by the labels of the validation part or of all folds; has an effect
-    with early stopping, folds or a forest. temperature: divide the logits by a number; isotonic: replace the logits of
-    a binary label by an increasing function of them, for thousands of rows."""
+    with early stopping, folds, a forest or `evaluation.decide`. temperature: divide the logits by a number; isotonic:
+    replace the logits of a binary label by an increasing function of them, for thousands of rows."""
     max_restarts: int = Field(default=5, ge=0)
     """Maximum number of restarts of a local cluster without a new checkpoint in between, before the run fails."""
     heartbeat_seconds: float = Field(default=60.0, ge=3)

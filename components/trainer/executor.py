@@ -260,5 +260,7 @@ def _compute_digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
     fields = plan.model_dump(
         mode="json", include={"features": True, "model": True, "training": set(_CHECKPOINT_FIELDS)}
     )
+    # Not the goal itself, so that a run with another goal continues from the same checkpoints.
+    fields["holds_out"] = plan.holds_out
     text = json.dumps([fields, _parse_custom_config(exec_properties).get("code")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -18,7 +18,7 @@ import tensorflow as tf
 from components.base.child_process import WaitingProcess, is_single_threaded
 from components.base.errors import MachineError
 from components.base.processes import LostProcessError, describe_exit, with_second_try
-from components.results.retrieval_outputs import ORDERS
+from components.results.model_outputs import depends_on_rounding
 from components.trainer import export_check_process
 from components.trainer.export_check_process import SignatureArrays
 from components.trainer.probe_rows import ProbeRows
@@ -29,7 +29,7 @@ _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 so only the rounding of float32 sums that several threads compute may differ."""
 
 _SAME_ORDER = 0.9
-"""Minimum share of equal numbers in a ranking."""
+"""Minimum share of equal numbers in a ranking, and of equal decisions."""
 
 _REMEDY = "make everything that the model reads a variable, or an asset file of its graph; nothing was exported"
 
@@ -161,7 +161,7 @@ def _compare_predictions(
 ) -> None:
     """Compare the outputs for a part of the received rows."""
     for output, values in expected.items():
-        _compare(f"{where}, {output}", values, received[output][part], rows, order=output in ORDERS)
+        _compare(f"{where}, {output}", values, received[output][part], rows, order=depends_on_rounding(output))
 
 
 def _compare(
@@ -172,7 +172,7 @@ def _compare(
     if expected.dtype == object:
         same = expected == received
     elif order:
-        # Most are equal: scores that differ by no more than rounding are rare.
+        # Most are equal: scores that differ by no more than rounding, from each other or from a threshold, are rare.
         same = np.full(expected.shape, np.mean(expected == received) >= _SAME_ORDER)
     else:
         finite = np.abs(expected[np.isfinite(expected)])

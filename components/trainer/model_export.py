@@ -11,8 +11,9 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from components.base.errors import MachineError
 from components.data import skew_sample
 from components.features.plan import FeaturePlan
+from components.results.decision import Decisions
 from components.results.request_schema import RequestSchema
-from components.trainer import item_index, item_to_item, projector, request_columns, warm_start
+from components.trainer import decision, item_index, item_to_item, projector, request_columns, warm_start
 from components.trainer.export import export
 from components.trainer.plan import TrainingPlan
 from components.trainer.training import Outputs, Training
@@ -43,12 +44,13 @@ def export_model(plan: TrainingPlan, fn_args: FnArgs, training: Training) -> Non
         projector.write(network, plan.features, training.transform, f"{fn_args.model_run_dir}/train")
     index = None
     outputs: Outputs = training.head.outputs_by_name
+    decisions = Decisions({})
     if plan.features.task == "retrieval":
         # The outputs of an index are computed from embeddings, which are not calibrated.
         build_index = item_to_item.build if plan.model.is_item_to_item else item_index.build
         index = build_index(network, plan, training.transform, training.rows)
     else:
-        outputs = training.calibrate_outputs(network)
+        outputs, decisions = training.decide_outputs(network)
     model = training.forest.finish(network) if training.forest else network
     schema = _describe_requests(plan.features, training.transform, fn_args)
     directory = fn_args.serving_model_dir
@@ -57,6 +59,8 @@ def export_model(plan: TrainingPlan, fn_args: FnArgs, training: Training) -> Non
     try:
         predictions = export(model, outputs, plan.features, training.transform, temporary, index, sample, schema)
         request_columns.write(schema, temporary)
+        if decisions.labels:
+            decision.write(decisions, temporary)
         warm_start.describe(model, plan.features, training.transform, temporary, index.user if index else None)
         if predictions is not None:
             # Next to the model and so outside the pushed version, because these are rows of the training data.

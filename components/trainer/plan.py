@@ -9,6 +9,7 @@ from typing import Any
 from components.base.config_section import Section
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
+from components.results.decision_goal import Decide
 from components.trainer.config import TrainingConfig
 
 
@@ -29,6 +30,15 @@ class TrainingPlan(Section):
     training: TrainingConfig
     exclude_seen: ExcludeSeen | None = None
     """For the task retrieval; if None, all items are returned."""
+    decide: Decide | None = None
+    """For the task binary; if None, the model returns probabilities only."""
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether rows of the training split are held out: the training needs them, or the choice of a threshold."""
+        training = self.training
+        decides = self.decide is not None and self.decide.needs_rows
+        return bool(training.early_stopping or training.folds or self.model.has_forest or decides)
 
     def with_values(self, values: Mapping[str, Any]) -> TrainingPlan:
         """Return the same plan with a Tuner's values; see `ModelConfig.with_values`.
@@ -50,4 +60,5 @@ class TrainingPlan(Section):
             model=self.model.with_values(model),
             training=TrainingConfig.model_validate({**self.training.model_dump(), **training}),
             exclude_seen=self.exclude_seen,
+            decide=self.decide,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,7 +16,8 @@ import tf_keras
 from components.models import folds
 from components.models.config import Kind
 from components.models.inputs import inputs
-from components.trainer import item_to_item
+from components.results.decision import Decisions
+from components.trainer import decision, item_to_item
 from components.trainer.calibration import fit_calibration
 from components.trainer.checkpoint_evaluation import Scores, compute_scores
 from components.trainer.head_creation import create_head
@@ -59,8 +61,7 @@ class Training:
         config, model = plan.training, plan.model
         self.head = create_head(plan.features, self.transform, config.class_weights, model, config.label_weights)
         self._features = inputs(plan.features, self.transform.vocabulary_size_by_name)
-        holds_out = bool(config.early_stopping or config.folds or validate or model.has_forest)
-        self.rows = TrainingRows(plan, fn_args, self.transform.transformed_feature_spec(), holds_out)
+        self.rows = TrainingRows(plan, fn_args, self.transform.transformed_feature_spec(), validate or plan.holds_out)
         self.network = NetworkTraining(plan, fn_args, self.transform, self._features, self.head, self.rows)
         self.forest: ForestTraining | None = None
         if model.has_forest:
@@ -110,12 +111,43 @@ class Training:
         Args:
           network: The trained network; None if the model does not have one.
         """
+        return self._calibrate(functools.cache(lambda: self._compute_validation_logits(network)))
+
+    def decide_outputs(self, network: tf_keras.Model | None) -> tuple[Outputs, Decisions]:
+        """Return the calibrated outputs with the decisions of the plan, and how these were chosen.
+
+        Args:
+          network: The trained network; None if the model does not have one.
+
+        Raises:
+          InputError: If all rows that are held out have the same label.
+        """
+        get_logits = functools.cache(lambda: self._compute_validation_logits(network))
+        outputs, goal, labels = self._calibrate(get_logits), self._plan.decide, self._plan.features.labels
+        if goal is None:
+            return outputs, Decisions({})
+        if not self.rows.holds_out:
+            decisions = decision.choose(goal, labels)
+        else:
+            with tf.device("CPU:0"):
+                probabilities = outputs(tf.constant(get_logits()))
+            decisions = decision.choose(goal, labels, probabilities, *self.rows.validation_labels())
+        return decision.add_classes(outputs, decisions), decisions
+
+    def _calibrate(self, get_logits: Callable[[], npt.NDArray[np.float32]]) -> Outputs:
+        """Return the function from logits to outputs; `get_logits` returns the logits of the rows that are held out."""
         head, kind = self.head, self._plan.training.calibration
         if kind == "none" or not self.rows.holds_out or head.scale:
             return lambda logits: head.outputs_by_name(head.join_members(logits))
-        logits = self.forest.validation_logits if self.forest else self._predict_validation_rows(network)
-        calibrate = fit_calibration(kind, head, logits, *self.rows.validation_labels())
+        calibrate = fit_calibration(kind, head, get_logits(), *self.rows.validation_labels())
         return lambda logits: head.outputs_by_name(calibrate(head.join_members(logits)))
+
+    def _compute_validation_logits(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32]:
+        """Return the logits of the rows that are held out, [rows, outputs]."""
+        logits: npt.NDArray[np.float32] = (
+            self.forest.validation_logits if self.forest else self._predict_validation_rows(network)
+        )
+        return logits
 
     def _predict_validation_rows(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32] | None:
         """Return the network's logits of the rows that are held out, [rows, outputs]; None without a network."""

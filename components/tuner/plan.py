@@ -41,4 +41,5 @@ def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
             "tensorboard": TensorBoardConfig(),
         }
     )
-    return TuningPlan(trial=plan.model_copy(update={"training": training}), tune=tune)
+    # A trial is measured by its loss, which does not depend on a threshold.
+    return TuningPlan(trial=plan.model_copy(update={"training": training, "decide": None}), tune=tune)

@@ -27,7 +27,11 @@ def training_plan(config: Config) -> TrainingPlan:
         item=next(iter(config.model.item), None),
     )
     return TrainingPlan(
-        features=features, model=config.model, training=config.training, exclude_seen=_exclude_seen(config)
+        features=features,
+        model=config.model,
+        training=config.training,
+        exclude_seen=_exclude_seen(config),
+        decide=config.evaluation.decide,
     )
 
 

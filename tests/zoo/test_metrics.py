@@ -19,9 +19,9 @@ IN_SHORT = ("equal_predictions",)
 """In `make test`; the others are extended."""
 FLOAT32 = Tolerance(2e-5, 1e-6)
 """Of sums of float32 losses, which TFMA computes with TensorFlow."""
-ELSEWHERE = {"quantile_loss", "interval_coverage", "interval_width", "mase"}
+ELSEWHERE = {"quantile_loss", "interval_coverage", "interval_width", "mase", "cost"}
 """Of models that predict quantiles: tests/unit/components/evaluator/test_quantile_metrics.py; of forecasts:
-test_forecast_metrics.py."""
+test_forecast_metrics.py there; of decisions with costs: tests/contract/test_decisions.py."""
 
 
 @pytest.mark.parametrize(

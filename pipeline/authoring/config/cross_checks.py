@@ -48,6 +48,7 @@ def check_config(config: Config) -> list[Problem]:
         *_tune(config),
         *_metrics(config),
         *_importance(config),
+        *_decision(config),
         *(problem for section in config.sections() for problem in section.check_against(config)),
         *(problem for node in config.optional_nodes() for problem in node.check_against(config)),
         *check_nodes(config.nodes, config.pipeline.name, config.standard_nodes()),
@@ -251,6 +252,8 @@ def _metrics(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
         elif message := _find_quantile_misfit(config, metric_name):
             yield Problem(key, message)
+        elif metric_name == "cost" and not (config.evaluation.decide and config.evaluation.decide.cost):
+            yield Problem(key, "expected the costs in evaluation.decide, as {cost: {fp: 1, fn: 5}}; add them")
     for key, threshold in thresholds.items():
         neither = label_of(str(key[-1]))[1].startswith(("interval_coverage", "popularity_at_"))
         if neither and (threshold.worse_by, threshold.worse_by_fraction) != (None, None):
@@ -289,6 +292,17 @@ def _importance(config: Config) -> Iterator[Problem]:
             yield Problem(key, "the columns that a preprocessing_fn of your own reads are not known; remove it")
         elif name not in read:
             yield Problem(key, f"{name!r} is no column of the features{did_you_mean(name, read)}")
+
+
+def _decision(config: Config) -> Iterator[Problem]:
+    """Yield a problem if the model cannot have the output `class`."""
+    if config.evaluation.decide is None:
+        return
+    key = ("evaluation", "decide")
+    if config.data.task != "binary":
+        yield Problem(key, f"expected data.task binary, whose probability it compares, received {config.data.task}")
+    elif config.model.run_fn:
+        yield Problem(key, "expected a model of model.kind or model.build, received a model.run_fn; remove one of them")
 
 
 def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:

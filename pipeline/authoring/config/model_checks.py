@@ -321,7 +321,8 @@ def _calibration(config: Config) -> Iterator[Problem]:
     key = ("training", "calibration")
     if config.data.task != "binary":
         yield Problem(key, f"isotonic is for a binary label, and task is {config.data.task}; choose temperature")
-    if not (config.training.early_stopping or config.training.folds or config.model.has_forest):
+    decides = config.evaluation.decide is not None and config.evaluation.decide.needs_rows
+    if not (config.training.early_stopping or config.training.folds or config.model.has_forest or decides):
         yield Problem(key, "isotonic requires rows that training does not see; set training.early_stopping or folds")
 
 
