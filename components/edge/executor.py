@@ -29,6 +29,7 @@ from components.base.errors import InputError, MachineError, PipelineError, find
 from components.base.files import is_remote
 from components.base.processes import LostProcessError, describe_exit, with_second_try
 from components.compat.tfx import executor_context
+from components.data.decisions import read as read_decisions
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialize
@@ -166,7 +167,9 @@ def _create_variants(
         errors |= train(_create_training_request(plan.training, inputs, teachers), to_train, folder)
         models |= {variant.name: str(folder / f"{variant.name}.model") for variant in to_train}
     to_convert = [variant for variant in plan.variants if variant.name not in errors]
-    description = file_metadata.describe(*run, plan.features, json.loads(text))
+    decision = read_decisions(model).get(plan.features.labels[0].name)
+    threshold = decision.threshold if decision else None
+    description = file_metadata.describe(*run, plan.features, json.loads(text), threshold)
     errors |= convert(models, _absolute(model), to_convert, description, folder)
 
     results = []

@@ -37,12 +37,14 @@ class TensorDescription:
       limits: Least and greatest number. None if they are not limited.
       normalization: Mean and standard deviation, if the numbers are (raw value - mean) / deviation.
       image: Height, width and channels, if the numbers are pixels.
+      threshold: Smallest probability of the model's decision 1. None if the model returns probabilities only.
     """
 
     text: str
     limits: tuple[float, float] | None = None
     normalization: tuple[float, float] | None = None
     image: tuple[int, int, int] | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ class ModelDescription:
         return cls(**{**fields, "inputs": inputs, "output": TensorDescription(**fields["output"])})
 
 
-def describe(name: str, version: str, plan: FeaturePlan, preprocessing: Mapping[str, Any]) -> ModelDescription:
+def describe(
+    name: str, version: str, plan: FeaturePlan, preprocessing: Mapping[str, Any], threshold: float | None = None
+) -> ModelDescription:
     """Describe a model.
 
     Args:
@@ -78,10 +82,12 @@ def describe(name: str, version: str, plan: FeaturePlan, preprocessing: Mapping[
       version: ID of the run.
       plan: Plan with the label and the task.
       preprocessing: Content of preprocessing.json.
+      threshold: Smallest probability of the model's decision 1. None if it returns probabilities only.
     """
     label, limits = plan.labels[0].text, (0.0, 1.0)
+    decision = "" if threshold is None else f"; the class is 1 from {threshold:.9g}"
     outputs = {
-        "binary": TensorDescription(f"probability of the label {label}", limits),
+        "binary": TensorDescription(f"probability of the label {label}{decision}", limits, threshold=threshold),
         "multiclass": TensorDescription(f"probabilities of the classes of {label}, in the order of {LABELS}", limits),
         "regression": TensorDescription(f"prediction of the label {label}"),
     }
@@ -179,6 +185,11 @@ def _create_tensor(
         mean, deviation = meaning.normalization
         options = table("NormalizationOptions", mean=[mean], std=[deviation])
         process_units = [table("ProcessUnit", options_type=Byte(metadata_schema.NORMALIZATION), options=options)]
+    if meaning.threshold is not None:
+        options = table("ScoreThresholdingOptions", global_score_threshold=meaning.threshold)
+        process_units.append(
+            table("ProcessUnit", options_type=Byte(metadata_schema.SCORE_THRESHOLDING), options=options)
+        )
     file = table("AssociatedFile", name=LABELS, description="a class per line", type=Byte(metadata_schema.AXIS_LABELS))
     return table(
         "TensorMetadata",

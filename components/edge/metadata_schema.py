@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, TypeAlias
 import flatbuffers
 
 Table: TypeAlias = "dict[int, Any]"
-"""Number of a field → its value: a text, a Byte, an int (uint32), a table, or a list of texts, floats or tables."""
+"""Number of a field → its value: a text, a Byte, an int (uint32), a float, a table, or a list of texts, floats or
+tables."""
 
 IDENTIFIER = b"M001"
 IMAGE, FEATURE = 2, 1
 """Types of Content.content_properties."""
-NORMALIZATION = 1
-"""Type of ProcessUnit.options."""
+NORMALIZATION, SCORE_THRESHOLDING = 1, 3
+"""Types of ProcessUnit.options."""
 AXIS_LABELS = 2
 """AssociatedFile.type: a line of the file names a value of the tensor's last axis."""
 RGB, GRAYSCALE = 1, 2
@@ -37,6 +38,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "ImageSize": ("width", "height"),
     "ProcessUnit": ("options_type", "options"),
     "NormalizationOptions": ("mean", "std"),
+    "ScoreThresholdingOptions": ("global_score_threshold",),
     "Stats": ("max", "min"),
     "AssociatedFile": ("name", "description", "type"),
 }
@@ -73,13 +75,17 @@ def _write(builder: flatbuffers.Builder, value: Any) -> int:
     if isinstance(value, list):
         return _write_list(builder, value)
     # A table cannot be begun while another one is written, so write what it refers to first.
-    offsets = {number: _write(builder, part) for number, part in value.items() if not isinstance(part, (Byte, int))}
+    offsets = {
+        number: _write(builder, part) for number, part in value.items() if not isinstance(part, (Byte, int, float))
+    }
     builder.StartObject(max(value, default=-1) + 1)
     for number, part in value.items():
         if isinstance(part, Byte):
             builder.PrependUint8Slot(number, part.value, 0)
         elif isinstance(part, int):
             builder.PrependUint32Slot(number, part, 0)
+        elif isinstance(part, float):
+            builder.PrependFloat32Slot(number, part, 0.0)
         else:
             builder.PrependUOffsetTRelativeSlot(number, offsets[number], 0)
     return int(builder.EndObject())

@@ -30,6 +30,9 @@ class Fields:
     def uint32(self, number: int) -> int:
         return int(self._table.Get(number_types.Uint32Flags, self._offset(number) + self._table.Pos))
 
+    def float32(self, number: int) -> float:
+        return float(self._table.Get(number_types.Float32Flags, self._offset(number) + self._table.Pos))
+
     def fields(self, number: int) -> Fields:
         return Fields(self._table.Bytes, self._table.Indirect(self._offset(number) + self._table.Pos))
 

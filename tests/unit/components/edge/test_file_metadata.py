@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import subprocess
@@ -140,6 +141,23 @@ def test_scales_are_those_of_the_interpreter(files: tuple[bytes, bytes]) -> None
             assert tensor.has(5) == is_limited
             if is_limited:
                 assert (tensor.fields(5).floats(0), tensor.fields(5).floats(1)) == ([1.0], [0.0])
+
+
+def test_threshold_of_a_decision_is_in_the_metadata() -> None:
+    content = convert(tf.float32)
+    for threshold in (None, 0.25):
+        described = file_metadata.describe("digits", "run 7", plan("binary"), PREPROCESSING, threshold)
+        restored = file_metadata.ModelDescription.from_dict(dataclasses.asdict(described))
+        [graph] = read_metadata(file_metadata.add(content, restored, "")).list_fields(3)
+        [output] = graph.list_fields(3)
+        if threshold is None:
+            assert not output.has(4)
+            assert output.text(1) == "probability of the label digit"
+        else:
+            [unit] = output.list_fields(4)
+            assert unit.byte(0) == 3  # ScoreThresholdingOptions
+            assert unit.fields(1).float32(0) == threshold
+            assert output.text(1) == "probability of the label digit; the class is 1 from 0.25"
 
 
 def test_archive_has_a_class_per_line(files: tuple[bytes, bytes]) -> None:
