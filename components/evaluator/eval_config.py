@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,41 +12,38 @@ import tensorflow_model_analysis as tfma
 
 from components.base.config_section import Task
 from components.evaluator import calibration, constant, plot_metrics
-from components.evaluator.config import RATES, EvaluationConfig, Metric, metric, slice_of
+from components.evaluator.config import RATES, EvaluationConfig, Metric, label_of, metric, slice_of
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.plot_data import AT
 from components.evaluator.standard_metrics import FORMULAS
 from components.features.expression import Label
+from components.results.decision_goal import CostsConfig
 
 _DIAGNOSTICS = "diagnostics"
 _THRESHOLDS = {**dict.fromkeys(FORMULAS, "thresholds"), "BinaryAccuracy": "threshold"}
 """TFMA's class of a metric → the option with the threshold of positive predictions."""
+_NO_DECISIONS: Mapping[str, float] = MappingProxyType({})
 
 
-def eval_config(plan: EvaluationPlan, label: Label) -> tfma.EvalConfig:
-    """Convert the `evaluation` section to TFMA's config of a label, without thresholds, which the gate checks."""
-    config, task = plan.select_label(label), plan.task
+def eval_config(plan: EvaluationPlan, label: Label, thresholds: Mapping[str, float] = _NO_DECISIONS) -> tfma.EvalConfig:
+    """Convert the `evaluation` section to TFMA's config of a label, without the bounds, which the gate checks.
+
+    Args:
+      plan: Metrics, slices and the task.
+      label: The label.
+      thresholds: TFMA's name of a model → the smallest probability of its decision 1, for all models or none. If it is
+        empty, the metrics of decisions use 0.5.
+    """
+    config = plan.select_label(label)
     count = tfma.MetricConfig(class_name="ExampleCount")
-    metrics = [] if plan.weight else [count]
-    # TFMA would call `accuracy` sparse_categorical_accuracy, so pass the names of the config.
-    chosen = {name: metric(name, task) for name in config.metrics_for(task, plan.added_metrics)}
-    metrics += [
-        _metric(known.tfma_class, known.module, name=name, **known.options, **_quantiles_option(known, plan))
-        for name, known in chosen.items()
-    ]
-    if any(known.both_classes for known in chosen.values()):
-        metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
-    if config.fairness:
-        threshold = [config.fairness.at]
-        metrics += [_metric(tfma_class, "", name=rate, thresholds=threshold) for rate, tfma_class in RATES.items()]
-    of_loss = {"of_loss": plan.metrics_of_loss[0], "quantiles": plan.quantiles} if plan.metrics_of_loss else {}
-    forecasts = {"forecasts": True} if plan.forecasts else {}
-    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss, **forecasts))
-    # Grouped metrics compute their intervals themselves.
-    row_metrics = [name for name, known in chosen.items() if not known.grouped]
-    at = {"rates_at": config.fairness.at} if config.fairness else {}
-    metrics += _diagnostics(task, [*row_metrics, *(RATES if config.fairness else ())], **at)
+    if len(set(thresholds.values())) > 1:
+        specs = [
+            tfma.MetricsSpec(metrics=_list_metrics(plan, label, at), model_names=[name])
+            for name, at in thresholds.items()
+        ]
+    else:
+        specs = [tfma.MetricsSpec(metrics=_list_metrics(plan, label, next(iter(thresholds.values()), AT)))]
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
@@ -59,9 +58,56 @@ def eval_config(plan: EvaluationPlan, label: Label) -> tfma.EvalConfig:
         metrics_specs=[
             # The number of rows, which decides whether a slice is judged, ignores weights.
             *([tfma.MetricsSpec(metrics=[count], example_weights={"unweighted": True})] if plan.weight else []),
-            tfma.MetricsSpec(metrics=metrics),
+            *specs,
         ],
     )
+
+
+def _list_metrics(plan: EvaluationPlan, label: Label, at: float) -> list[tfma.MetricConfig]:
+    """Return the metrics of models whose decisions have the threshold `at`."""
+    config, task = plan.select_label(label), plan.task
+    metrics = [] if plan.weight else [tfma.MetricConfig(class_name="ExampleCount")]
+    # TFMA would call `accuracy` sparse_categorical_accuracy, so pass the names of the config.
+    chosen = {name: metric(name, task) for name in config.metrics_for(task, plan.metrics_of_loss)}
+    metrics += [
+        _metric(
+            known.tfma_class,
+            known.module,
+            name=name,
+            **{**_make_decision_options(name, known, config, at), **known.options, **_quantiles_option(known, plan)},
+        )
+        for name, known in chosen.items()
+    ]
+    if any(known.both_classes for known in chosen.values()):
+        metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
+    if config.fairness:
+        rates_at = config.fairness.at or at
+        metrics += [_metric(tfma_class, "", name=rate, thresholds=[rates_at]) for rate, tfma_class in RATES.items()]
+    options: dict[str, Any] = {}
+    if plan.metrics_of_loss:
+        options |= {"of_loss": plan.metrics_of_loss[0], "quantiles": plan.quantiles}
+    if plan.forecasts:
+        options["forecasts"] = True
+    if config.decide and config.decide.cost:
+        options["costs"] = _list_costs(config.decide.cost)
+    metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **options))
+    # Grouped metrics compute their intervals themselves.
+    row_metrics = [name for name, known in chosen.items() if not known.grouped]
+    positive = {"at": at} if at != AT else {}
+    positive |= {"rates_at": config.fairness.at or at} if config.fairness else {}
+    return metrics + _diagnostics(task, [*row_metrics, *(RATES if config.fairness else ())], **positive)
+
+
+def _make_decision_options(name: str, known: Metric, config: EvaluationConfig, at: float) -> dict[str, Any]:
+    """Return the options of a metric of decisions: the threshold unless it is 0.5, and the costs."""
+    if label_of(name)[1] == "cost" and config.decide and config.decide.cost:
+        return {"costs": _list_costs(config.decide.cost), "threshold": at}
+    option = None if known.module else _THRESHOLDS.get(known.tfma_class)
+    return {option: at} if option and at != AT else {}
+
+
+def _list_costs(costs: CostsConfig) -> list[float]:
+    return [costs.fp, costs.fn]
 
 
 def at_least(config: tfma.EvalConfig) -> tfma.EvalConfig:
@@ -88,11 +134,11 @@ def _quantiles_option(known: Metric, plan: EvaluationPlan) -> dict[str, Any]:
     return {"quantiles": plan.quantiles} if has_option else {}
 
 
-def _diagnostics(task: Task, names: list[str], **rates_at: float) -> list[tfma.MetricConfig]:
+def _diagnostics(task: Task, names: list[str], **positive: float) -> list[tfma.MetricConfig]:
     """Return the metrics that add plots and intervals; metrics of a retrieval compute their intervals themselves."""
     ours = plot_metrics.__name__
     if task == "binary":
-        return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names, **rates_at)]
+        return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names, **positive)]
     if task == "regression":
         return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]
     if task == "retrieval":

@@ -21,6 +21,7 @@ from components.base.config_section import Task
 from components.base.errors import MachineError
 from components.compat.tfma import evaluation as tfma_evaluation
 from components.data import example_artifacts
+from components.data.decisions import read as read_decisions
 from components.evaluator import (
     importance,
     leakage_sample,
@@ -45,6 +46,7 @@ from components.evaluator.ranking_metrics import make_grouping_error
 from components.evaluator.verdict import Measured, SliceMetrics, Verdict
 from components.features.expression import Label
 from components.features.leakage import Leakage
+from components.results.decision import Decision
 
 FORCED = "forced"
 """Property of the blessing with the user's reason to bless the model although checks failed."""
@@ -60,16 +62,29 @@ class LabelEvaluation(NamedTuple):
       plan: Plan of the evaluation of all labels.
       label: The label.
       folder: Folder of its files.
+      decisions: TFMA's name of a model, "" for the only model → its decision on the label; None if the model returns
+        probabilities only.
     """
 
     plan: EvaluationPlan
     label: Label
     folder: str
+    decisions: Mapping[str, Decision | None]
 
     @property
     def config(self) -> tfma.EvalConfig:
         """TFMA's config."""
-        return eval_config(self.plan, self.label)
+        return eval_config(self.plan, self.label, self.thresholds)
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """TFMA's name of a model → the smallest probability of its decision 1."""
+        return {name: chosen.threshold if chosen else plot_data.AT for name, chosen in self.decisions.items()}
+
+    @property
+    def candidate(self) -> Decision | None:
+        """The decision of the model that is judged."""
+        return next(chosen for name, chosen in self.decisions.items() if name != tfma.BASELINE_KEY)
 
 
 Evaluations = Sequence[LabelEvaluation]
@@ -104,7 +119,16 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         input_dict = drop_unusable_baseline(input_dict)
         plan = EvaluationPlan.model_validate_json(exec_properties["plan"])
         folder = artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])
-        evaluations = [LabelEvaluation(plan, label, plan.find_folder(label, folder)) for label in plan.labels]
+        decisions = {name: read_decisions(model) for name, model in _models(input_dict).items()}
+        evaluations = [
+            LabelEvaluation(
+                plan,
+                label,
+                plan.find_folder(label, folder),
+                {name: of_labels.get(label.name) for name, of_labels in decisions.items()},
+            )
+            for label in plan.labels
+        ]
         self._evaluate(evaluations, input_dict, output_dict, exec_properties)
         verdicts = {evaluation.label.name: _judge(evaluation, input_dict) for evaluation in evaluations}
         result = verdict.join_verdicts(verdicts) if len(verdicts) > 1 else verdicts[""]
@@ -169,9 +193,8 @@ class Executor(StockExecutor):
                 logging.info("TFMA computes these metrics itself, row by row: %s", ", ".join(sorted(names)))
             files = pipeline | "Files" >> beam.Create(stored.paths, reshuffle=False)
             outputs = files | Evaluate(stored, specifications)
-            for (_, label, folder), specification, (results, *worst) in zip(
-                evaluations, specifications, outputs, strict=True
-            ):
+            for evaluation, specification, (results, *worst) in zip(evaluations, specifications, outputs, strict=True):
+                label, folder = evaluation.label, evaluation.folder
                 fileio.makedirs(folder)
                 _ = results | f"Write{label.name}" >> beam.Map(_write, folder, specification)
                 for label_mistakes in worst:
@@ -204,8 +227,9 @@ def _specify(evaluation: LabelEvaluation, models: Mapping[str, str]) -> Evaluati
     config = tfma.utils.update_eval_config_with_defaults(
         evaluation.config, has_baseline=len(models) > 1, rubber_stamp=True
     )
-    plan, label, _ = evaluation
-    mistakes_search = worst_mistakes.search(plan, label)
+    plan, label = evaluation.plan, evaluation.label
+    candidate = evaluation.candidate
+    mistakes_search = worst_mistakes.search(plan, label, candidate.threshold if candidate else plot_data.AT)
     return Evaluation(config.SerializeToString(), models, plan.label_columns, mistakes_search, plan.find_group(label))
 
 
@@ -220,7 +244,7 @@ def _needs_stock(examples: Artifact, specification: Evaluation, task: Task) -> s
 
 def _judge(evaluation: LabelEvaluation, inputs: Inputs) -> Verdict:
     """Judge a model by the metrics of a label, and write the data of its charts."""
-    plan, label, folder = evaluation
+    plan, label, folder = evaluation.plan, evaluation.label, evaluation.folder
     leakage = _measure_leakage(plan, label, inputs)
     if leakage.unknown:
         logging.info("leakage is not judged: %s", leakage.unknown)
@@ -240,11 +264,15 @@ def _judge(evaluation: LabelEvaluation, inputs: Inputs) -> Verdict:
         uncalibrated=plan.uncalibrated,
         importance=column_importance,
         task=plan.task,
+        decision=evaluation.candidate,
     )
+    if evaluation.candidate:
+        result = replace(result, decisions={label.name: evaluation.candidate})
     with fileio.open(f"{folder}/{importance.FILE}", "w") as file:
         file.write(column_importance.to_json())
     with fileio.open(f"{folder}/{plot_data.FILE}", "w") as file:
-        file.write(tfma_results.plots(folder, plan.task).to_json())
+        thresholds = {name == tfma.BASELINE_KEY: at for name, at in evaluation.thresholds.items()}
+        file.write(tfma_results.plots(folder, plan.task, thresholds).to_json())
     return result
 
 
@@ -278,7 +306,7 @@ def _measure_linear_model(plan: EvaluationPlan, label: Label, inputs: Inputs) ->
 
 
 def _measure_importance(evaluation: LabelEvaluation, inputs: Inputs) -> Importance:
-    plan, label, _ = evaluation
+    plan, label = evaluation.plan, evaluation.label
     rows = permutation.choose_row_count(plan, label)
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     specification = _specify(evaluation, {"": _find_saved_model(inputs[keys.MODEL_KEY])})

@@ -21,6 +21,7 @@ from components.evaluator.verdict import (
     reference_of,
 )
 from components.features.leakage import Leakage
+from components.results.decision import Decision
 
 PREVALENCE = "prevalence"
 """Name of the share of rows with label 1, from which the gate detects constant labels; it is not reported."""
@@ -53,6 +54,7 @@ def judge(
     uncalibrated: str | None = None,
     importance: Importance | None = None,
     task: Task | None = None,
+    decision: Decision | None = None,
 ) -> Verdict:
     """Check a model's metrics.
 
@@ -65,6 +67,7 @@ def judge(
         be calibrated.
       importance: Importance of the columns; None if it was not measured.
       task: Task of the model, which disambiguates metric names that several tasks share; None if it is unknown.
+      decision: The model's decision on the label; None if it returns probabilities only.
 
     Returns:
       The verdict.
@@ -80,6 +83,7 @@ def judge(
         groups = [metrics for metrics in groups if metrics.rows >= config.min_examples]
         checks += [_check_gap(config.fairness, rate, groups, config.min_examples) for rate in config.fairness.max_gap]
     checks += [_check_importance(name, most, importance) for name, most in config.max_importance.items()]
+    checks += _check_decision(decision)
     warnings: list[str] = []
     for safeguards, reaction in (
         (_check_constant(overall, uncalibrated), config.constant),
@@ -231,6 +235,30 @@ def _check_importance(column: str, most: float, importance: Importance | None) -
     ends = "" if share.interval is None else ", 95 % interval {:.4g} to {:.4g}".format(*share.interval)
     loss = f"{importance.metric} {measured.loss.value:+.4g} with other rows' values"
     return replace(check, value=share.value, rows=rows, passed=share.value <= most, why=f"{loss}{ends}")
+
+
+def _check_decision(decision: Decision | None) -> list[Check]:
+    """Check that the threshold reaches the smallest precision or recall for which the Trainer chose it.
+
+    A model without such a threshold does not do what the config promises. It is evaluated all the same, because the
+    curves show what can be reached.
+    """
+    if decision is None or decision.bounded is None or decision.least is None:
+        return []
+    best = "" if decision.is_reached else f", the highest {decision.bounded} of any threshold"
+    return [
+        Check(
+            f"{decision.bounded} of the decision",
+            {},
+            f"at least {decision.least:g} on the validation rows",
+            decision.metrics[decision.bounded],
+            None,
+            decision.rows,
+            passed=decision.is_reached,
+            why=f"threshold {decision.threshold:.4g}, recall {decision.metrics['recall']:.4g}{best}",
+            kind="decision",
+        )
+    ]
 
 
 def _find_slices(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:

@@ -14,7 +14,8 @@ from components.results.json_result import JsonResult
 
 FILE = "plots.json"
 AT = 0.5
-"""Smallest probability that counts as positive, as in TFMA's accuracy, precision and recall."""
+"""Smallest probability of the decision 1 of a model without a threshold of its own, as in TFMA's accuracy, precision
+and recall."""
 
 Point = tuple[float, float]
 
@@ -61,11 +62,13 @@ class ModelPlots:
       predictions: Rows by prediction, ascending, for a binary task or a regression.
       residuals: Rows by label - prediction, ascending, for a regression.
       confusion: Confusion matrix for a multiclass task.
+      at: Smallest probability of the decision 1, for a binary task.
     """
 
     predictions: tuple[Bucket, ...] = ()
     residuals: tuple[Bucket, ...] = ()
     confusion: Confusion | None = None
+    at: float = AT
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,10 @@ def find_missed_classes(plots: Plots, classes: Sequence[str]) -> MissedClasses |
       plots: Plots of the evaluation. Classes that are not among those with the most rows are not judged.
       classes: Names of the classes by class number. Further classes are named by their numbers.
     """
-    buckets = plots.candidate.predictions
-    confusion = at_threshold(buckets) if plots.task == "binary" and buckets else plots.candidate.confusion
+    model = plots.candidate
+    confusion = (
+        at_threshold(model.predictions, model.at) if plots.task == "binary" and model.predictions else model.confusion
+    )
     if confusion is None:
         return None
     missed = {}
@@ -102,7 +107,7 @@ def find_missed_classes(plots: Plots, classes: Sequence[str]) -> MissedClasses |
         # No model can recognize labels that the training split lacks; they have the number -1.
         if number >= 0 and rows and not counts[index]:
             missed[classes[number] if number < len(classes) else str(number)] = rows
-    return MissedClasses(missed, AT if plots.task == "binary" else None) if missed else None
+    return MissedClasses(missed, model.at if plots.task == "binary" else None) if missed else None
 
 
 def roc(buckets: Sequence[Bucket]) -> list[Point]:
@@ -153,11 +158,11 @@ def calibration(buckets: Sequence[Bucket], groups: int) -> list[Bucket]:
     return [_merge([buckets[at] for at in np.flatnonzero(group == number)]) for number in np.unique(group)]
 
 
-def at_threshold(buckets: Sequence[Bucket]) -> Confusion:
-    """Compute the confusion matrix of predictions of at least AT; class 1 is the second row and column."""
+def at_threshold(buckets: Sequence[Bucket], at: float = AT) -> Confusion:
+    """Compute the confusion matrix of predictions of at least `at`; class 1 is the second row and column."""
     cells = [[0.0, 0.0], [0.0, 0.0]]
     for bucket in buckets:
-        positive = int(bucket.low >= AT)
+        positive = int(bucket.low >= at)
         cells[1][positive] += bucket.labels
         cells[0][positive] += bucket.rows - bucket.labels
     return Confusion((0, 1), 0, tuple(tuple(row) for row in cells))

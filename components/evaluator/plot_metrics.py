@@ -54,20 +54,21 @@ class BinaryDiagnostics(KeyedMetric):
     Args:
       name: Name of the computation, different from the names of metrics.
       metrics: Names, as in the config, of the metrics that receive intervals.
-      rates_at: Smallest probability that counts as positive in the rates of groups.
+      at: Smallest probability of the decision 1.
+      rates_at: The same for the rates of groups.
     """
 
-    def __init__(self, name: str, metrics: list[str], rates_at: float = AT) -> None:
+    def __init__(self, name: str, metrics: list[str], at: float = AT, rates_at: float = AT) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             scores, select_bins = score_computations(eval_config, key_fields)
 
             def add_intervals(results: Results) -> dict[Any, Any]:
-                interval = functools.partial(_compute_binary_interval, select_bins(results), rates_at)
+                interval = functools.partial(_compute_binary_interval, select_bins(results), at, rates_at)
                 return _add_intervals(results, key_fields, metrics, interval)
 
             def plot(results: Results) -> dict[Any, Any]:
                 key = tfma.metrics.PlotKey(name=compat.PREDICTIONS_PLOT, **key_fields)
-                return {key: _plot_scores(select_bins(results))}
+                return {key: _plot_scores(select_bins(results), at)}
 
             return [*scores, *_make_diagnostics(name, key_fields, plot, add_intervals)]
 
@@ -151,9 +152,9 @@ def _add_intervals(
     }
 
 
-def _compute_binary_interval(bins: ScoreBins, rates_at: float, metric: str, value: float) -> Interval | None:
+def _compute_binary_interval(bins: ScoreBins, at: float, rates_at: float, metric: str, value: float) -> Interval | None:
     if metric in _SHARES:
-        return _compute_share_interval(bins, rates_at if metric in RATES else AT, metric, value)
+        return _compute_share_interval(bins, rates_at if metric in RATES else at, metric, value)
     functions = {
         "auc": intervals.compute_auc_interval,
         "auc_precision_recall": intervals.compute_average_precision_interval,
@@ -163,6 +164,8 @@ def _compute_binary_interval(bins: ScoreBins, rates_at: float, metric: str, valu
     return functions[metric](value, bins) if metric in functions else None
 
 
+_ROUNDING = 1e-9
+"""Less than the distance of neighbouring float32, relative to the number."""
 _Split = Callable[[Floats, Floats, npt.NDArray[np.bool_]], tuple[Floats, Floats]]
 """(rows with label 1, rows with label 0, whether the prediction is positive) → numerator and denominator of a share;
 [bins]."""
@@ -177,7 +180,8 @@ _SHARES: dict[str, _Split] = {
 
 
 def _compute_share_interval(bins: ScoreBins, at: float, metric: str, value: float) -> Interval | None:
-    positive = bins.predictions >= at * bins.rows
+    # As in the metrics, the threshold is a float32. The mean of a bin of equal predictions may be lower by rounding.
+    positive = bins.predictions >= float(np.float32(at)) * (1 - _ROUNDING) * bins.rows
 
     def totals(weighted: ScoreBins) -> tuple[float, tuple[float, float]]:
         hits, rows = _SHARES[metric](weighted.labels, weighted.rows - weighted.labels, positive)
@@ -190,17 +194,17 @@ def _compute_share_interval(bins: ScoreBins, at: float, metric: str, value: floa
     return intervals.compute_weighted_rate_interval(value, squares, count)
 
 
-def _plot_scores(bins: ScoreBins) -> Any:
+def _plot_scores(bins: ScoreBins, at: float) -> Any:
     """Make a plot of rows by prediction.
 
     Bins are merged to about equal shares of both classes, so that a curve has enough points where the rows of the rarer
-    class are. The threshold of the confusion matrix always separates two merged bins.
+    class are. The threshold of the confusion matrix, `at`, always separates two merged bins.
     """
     classes = [rows for rows in (bins.labels, bins.rows - bins.labels) if rows.sum() > 0]
     if not classes:
         return protos.CalibrationHistogramBuckets()
     edges = np.stack(ordered_bins.edges_of(bins.bins), axis=1)
-    return _plot(edges, bins, np.sum([rows / rows.sum() for rows in classes], axis=0), edges[:, 0] >= AT)
+    return _plot(edges, bins, np.sum([rows / rows.sum() for rows in classes], axis=0), edges[:, 0] >= np.float32(at))
 
 
 def _plot(

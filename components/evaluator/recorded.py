@@ -53,29 +53,34 @@ class RecordedAnswers:
       batch: The rows, with the columns of label, weight and slices; a batch of components.data.examples.
       outputs: Name → answers; [rows, ...].
 
+    Attributes:
+      config: TFMA's config.
+      evaluated: Labels and answers.
+      weights: Weights of the rows, [rows]; None if all rows count the same.
+
     Raises:
       InputError: A row does not have a label or a weight.
     """
 
     def __init__(self, specification: Evaluation, batch: pa.RecordBatch, outputs: Columns) -> None:
-        (spec,) = specification.config().model_specs
         self._specification, self._batch = specification, batch
+        self.config = specification.config()
+        (spec,) = self.config.model_specs
         model = Model(specification.models[spec.name], spec, specification.label_columns)
         self.evaluated = model.evaluate(batch, outputs)
         self.weights = weights_of(batch, spec.example_weight_key) if spec.example_weight_key else None
 
     def slices(self) -> list[SliceMetrics]:
         """Compute the metrics of all rows and of all slices; values may be NaN."""
-        config = self._specification.config()
         row_sums, grouped = BatchCounter(self._specification).count(self._batch, {"": self.evaluated})
-        group_sums = [] if grouped is None else [count_groups(Metrics(config), grouped)]
+        group_sums = [] if grouped is None else [count_groups(Metrics(self.config), grouped)]
         combiner = ResultsFn(self._specification)
         combiner.setup()
         # TFMA divides by zero if a slice has a single class.
         with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
             # TFMA does not offer a public parser of its messages, so write and read a file.
             results = combiner.extract_output([row_sums, *group_sums])
-            evaluation.write(folder, results, config, self._specification.models)
+            evaluation.write(folder, results, self.config, self._specification.models)
             return tfma_results.read(folder)
 
 
@@ -83,7 +88,6 @@ def differences(
     before: RecordedAnswers,
     after: RecordedAnswers,
     units: tuple[npt.NDArray[Any], npt.NDArray[Any]],
-    eval_config: tfma.EvalConfig,
     names: Sequence[str],
     seed: int = 0,
 ) -> dict[str, Estimate]:
@@ -96,16 +100,15 @@ def differences(
       before: Answers of a model.
       after: Answers of another model.
       units: Units that the rows of both models belong to, such as users; [rows] for each model.
-      eval_config: TFMA's config.
       names: Names of the metrics.
       seed: Seed of the draws.
     """
     codes = np.unique(np.concatenate(units), return_inverse=True)[1]
     count = int(codes.max()) + 1
-    config = _columnar_part(eval_config, names)
+    # Each model has its own config, because the thresholds of their decisions may differ.
     sides = [
-        (_Resampled(before, config), codes[: len(units[0])]),
-        (_Resampled(after, config), codes[len(units[0]) :]),
+        (_Resampled(answers, _columnar_part(answers.config, names)), row_codes)
+        for answers, row_codes in ((before, codes[: len(units[0])]), (after, codes[len(units[0]) :]))
     ]
 
     def difference(times: Floats) -> dict[str, float]:

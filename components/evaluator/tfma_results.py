@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import tensorflow_model_analysis as tfma
 from components.base.config_section import Task
 from components.data.decimals import number_text
 from components.evaluator import constant
-from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
+from components.evaluator.plot_data import AT, Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.plot_metrics import RESIDUALS
 from components.evaluator.verdict import ConstantMetric, SliceMetrics
 
@@ -73,12 +73,13 @@ def _add_constant(
         constants[metric] = replace(constants.get(metric, _UNKNOWN), gain=value, interval=interval)
 
 
-def plots(folder: str, task: Task) -> Plots:
+def plots(folder: str, task: Task, thresholds: Mapping[bool, float] | None = None) -> Plots:
     """Read the plots of the whole split.
 
     Args:
       folder: Folder of a ModelEvaluation artifact.
       task: The task.
+      thresholds: Whether a model is the baseline → the smallest probability of its decision 1. By default, 0.5.
     """
     records = [
         plot
@@ -95,7 +96,12 @@ def plots(folder: str, task: Task) -> Plots:
     order = [*candidate_rows, *(label for label in baseline_rows if is_comparable and label not in candidate_rows)]
     candidate = _model_plots(records, False, matrices[False], order)
     baseline = _model_plots(records, True, matrices[True] if is_comparable else {}, order)
-    return Plots(task, candidate, None if baseline == ModelPlots() else baseline)
+    has_baseline = baseline != ModelPlots()
+    candidate, baseline = (
+        replace(model, at=(thresholds or {}).get(is_baseline, AT))
+        for is_baseline, model in ((False, candidate), (True, baseline))
+    )
+    return Plots(task, candidate, baseline if has_baseline else None)
 
 
 def _name(key: Any) -> str:

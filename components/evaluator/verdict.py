@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from components.results.decision import Decision
 from components.results.json_result import JsonResult
 
 FILE = "verdict.json"
 _CLASSES_NAMED = 5
 
-CheckKind = Literal["min", "max", "worse_by", "worse_by_fraction", "gap", "constant", "leakage", "importance"]
+CheckKind = Literal[
+    "min", "max", "worse_by", "worse_by_fraction", "gap", "constant", "leakage", "importance", "decision"
+]
 """Kind of a bound: the keys of a threshold, the gap between groups, and the bounds that do not name a metric."""
 
 
@@ -165,6 +168,8 @@ class Verdict(JsonResult):
       slices: Metrics of the whole split, followed by the metrics of the slices.
       warnings: Problems that do not fail a check because the config only warns of them: a column that alone predicts
         the label, or a model that is not better than a constant.
+      decisions: Name of a label, empty for the only label → the model's decision on it. Empty for a model that returns
+        probabilities only.
     """
 
     blessed: bool
@@ -173,6 +178,7 @@ class Verdict(JsonResult):
     checks: tuple[Check, ...]
     slices: tuple[SliceMetrics, ...]
     warnings: tuple[str, ...] = ()
+    decisions: dict[str, Decision] = field(default_factory=dict)
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -194,6 +200,7 @@ def join_verdicts(verdicts: Mapping[str, Verdict]) -> Verdict:
         checks=tuple(check.with_label(label) for label, verdict in verdicts.items() for check in verdict.checks),
         slices=tuple(_join_slice(metrics.slice, verdicts) for metrics in first.slices),
         warnings=tuple(f"{label}: {warning}" for label, verdict in verdicts.items() for warning in verdict.warnings),
+        decisions={name: chosen for verdict in verdicts.values() for name, chosen in verdict.decisions.items()},
     )
 
 

@@ -21,6 +21,7 @@ from components.data.saved_model import column_of
 from components.evaluator.binning import Floats, Ints
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
+from components.evaluator.plot_data import AT
 from components.evaluator.saved_model import Evaluated
 from components.features.expression import Label
 
@@ -30,8 +31,6 @@ _BYTES = 200_000
 """Maximum size of all thumbnails together; base64 adds a third."""
 _PATH = "path"
 """The column with the file of an image."""
-_AT = 0.5
-"""Smallest probability for which a binary model predicts class 1."""
 
 
 class Search(NamedTuple):
@@ -41,24 +40,32 @@ class Search(NamedTuple):
       most: Maximum number of mistakes.
       image: Column of the encoded images.
       label: Column of the classes; None if the label is 0 or 1.
+      at: Smallest probability for which a binary model predicts class 1.
     """
 
     most: int
     image: str
     label: str | None
+    at: float = AT
 
 
-def search(plan: EvaluationPlan, label: Label) -> Search | None:
-    """Return which mistakes to collect; None without images or classes."""
+def search(plan: EvaluationPlan, label: Label, at: float = AT) -> Search | None:
+    """Return which mistakes to collect; None without images or classes.
+
+    Args:
+      plan: The columns and the number of mistakes.
+      label: The label.
+      at: Smallest probability for which a binary model predicts class 1.
+    """
     count = plan.select_label(label).worst_mistakes
     if not count or not plan.image_columns or plan.label_columns is None or plan.task == "regression":
         return None
-    return Search(count, plan.image_columns[0], plan.label_columns[0] if plan.task == "multiclass" else None)
+    return Search(count, plan.image_columns[0], plan.label_columns[0] if plan.task == "multiclass" else None, at)
 
 
 def find_worst(batch: pa.RecordBatch, evaluated: Evaluated, search: Search) -> list[Mistake]:
     """Return the worst mistakes of a batch, in any order."""
-    classes, probabilities = _predict_classes(evaluated)
+    classes, probabilities = _predict_classes(evaluated, search.at)
     wrong = np.flatnonzero((classes != evaluated.labels) & np.isfinite(probabilities))
     rows = wrong[np.argsort(-probabilities[wrong], kind="stable")[: search.most]]
     chosen = pa.array(rows)
@@ -91,11 +98,11 @@ def limit_thumbnails(mistakes: Iterable[Mistake]) -> list[Mistake]:
     return limited
 
 
-def _predict_classes(evaluated: Evaluated) -> tuple[Ints, Floats]:
+def _predict_classes(evaluated: Evaluated, at: float) -> tuple[Ints, Floats]:
     """Return the predicted classes and their probabilities, [rows]."""
     predictions = evaluated.predictions.astype(np.float64)
     if predictions.ndim == 1:
-        positive = predictions >= _AT
+        positive = predictions >= np.float32(at)
         return positive.astype(np.int64), np.where(positive, predictions, 1 - predictions)
     classes: npt.NDArray[np.int64] = predictions.argmax(axis=1)
     return classes, predictions[np.arange(len(classes)), classes]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 
 from components.base.errors import InputError
+from components.data.decisions import read as read_decisions
 from components.data.examples import to_lists
 from components.data.request_log import ServedRows
 from components.evaluator import gate, intervals
@@ -59,9 +60,8 @@ class Outcomes:
         if plan.labels is None or plan.monitor.key is None:
             raise ValueError("expected a plan with labels and a key")
         self._plan, self._data, self._key = plan, plan.labels, plan.monitor.key
-        config = eval_config(plan.evaluation, label)
-        self._config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=False, rubber_stamp=True)
         self._label, self._label_columns = label, label.expression.columns
+        self._config = self._make_config({})
         self._group = plan.evaluation.find_group(label)
 
     def is_predicted(self, version: int, served: ServedRows) -> bool:
@@ -101,9 +101,11 @@ class Outcomes:
         if not len(rows):
             return Labelled(version, None, np.empty(0, object), outcome)
         batch = self._join(served, arrived, label_rows, rows)
-        spec = self._config.model_specs[0]
+        decision = read_decisions(model).get(self._label.name)
+        config = self._make_config({"": decision.threshold} if decision else {})
+        spec = config.model_specs[0]
         label_columns = self._plan.evaluation.label_columns
-        evaluation = Evaluation(self._config.SerializeToString(), {spec.name: model}, label_columns, group=self._group)
+        evaluation = Evaluation(config.SerializeToString(), {spec.name: model}, label_columns, group=self._group)
         outputs = {name: values[np.asarray(rows)] for name, values in served.outputs.items()}
         answers = RecordedAnswers(evaluation, batch, outputs)
         has_enough_rows = len(rows) >= self._plan.monitor.least_rows
@@ -118,8 +120,13 @@ class Outcomes:
         evaluation = self._plan.evaluation
         names = evaluation.select_label(self._label).metrics_for(evaluation.task, evaluation.metrics_of_loss)
         units = len({*older.keys, *newer.keys})
-        metrics = differences(older.answers, newer.answers, (older.keys, newer.keys), self._config, names)
+        metrics = differences(older.answers, newer.answers, (older.keys, newer.keys), names)
         return VersionDifference(older.version, newer.version, units, metrics, self._label.name).prefix_metrics()
+
+    def _make_config(self, thresholds: Mapping[str, float]) -> tfma.EvalConfig:
+        """Return TFMA's config of a version; see `eval_config` for the thresholds."""
+        config = eval_config(self._plan.evaluation, self._label, thresholds)
+        return tfma.utils.update_eval_config_with_defaults(config, has_baseline=False, rubber_stamp=True)
 
     def _select_kinds(self, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
         """Return the columns to read from the files of labels, with their kinds."""

@@ -22,7 +22,7 @@ from components.base.config_section import Task
 from components.compat import tfma as compat
 from components.evaluator.columnar_metric import make_weighted_sums, to_bounded_value
 from components.evaluator.constant.paired import Compared
-from components.evaluator.constant.tasks import FORECASTS, TASKS, with_loss
+from components.evaluator.constant.tasks import FORECASTS, TASKS, with_costs, with_loss
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.scores import score_computations
 
@@ -39,15 +39,25 @@ class ConstantComparison(KeyedMetric):
       of_loss: Metric of the model's loss, if the model does not have the default loss of the task.
       quantiles: Quantiles that the model predicts, if it has the quantile loss.
       forecasts: Whether to compare with the seasonal naive forecast of the rows instead, whatever the loss.
+      costs: Cost of the decision 1 for a row with label 0, and of the decision 0 for a row with label 1. Empty if the
+        decisions do not have costs.
     """
 
     def __init__(
-        self, name: str, task: Task, of_loss: str = "", quantiles: Sequence[float] = (), forecasts: bool = False
+        self,
+        name: str,
+        task: Task,
+        of_loss: str = "",
+        quantiles: Sequence[float] = (),
+        forecasts: bool = False,
+        costs: Sequence[float] = (),
     ) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             comparison = FORECASTS if forecasts else TASKS[task]
             if of_loss and not forecasts:
                 comparison = with_loss(comparison, of_loss, quantiles)
+            if costs:
+                comparison = with_costs(comparison, *costs)
             needed: list[Any] = [make_weighted_sums(name, eval_config, key_fields, comparison.bins, comparison.output)]
             if task == "binary":
                 needed.append(score_computations(eval_config, key_fields))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from components.base.config_section import Task
 from components.data.forecast_columns import NAIVE, SCALE
 from components.evaluator.binning import Binned, Numbers
-from components.evaluator.columnar_metric import COLUMN
+from components.evaluator.columnar_metric import COLUMN, WeightedSums
 from components.evaluator.config import metric
 from components.evaluator.constant import classes, naive, numbers, ranks
 from components.evaluator.constant.paired import Compared
+from components.evaluator.intervals import ScoreBins
 from components.evaluator.quantile_metrics import OUTPUT
 from components.results.retrieval_outputs import POPULARITY_RANK, RANK
 
@@ -99,3 +101,21 @@ def with_loss(comparison: TaskComparison, of_loss: str, quantiles: Sequence[floa
         lambda sums, further: comparison.compare(sums) | compare(further),
         ((bins, OUTPUT if quantiles else ""),),
     )
+
+
+def with_costs(comparison: TaskComparison, fp: float, fn: float) -> TaskComparison:
+    """Add the mean cost of the best constant decision to the comparison of a binary task.
+
+    Args:
+      comparison: The comparison.
+      fp: Cost of the decision 1 for a row with label 0.
+      fn: Cost of the decision 0 for a row with label 1.
+    """
+
+    def compare(weighted: WeightedSums, scores: ScoreBins) -> dict[str, Compared]:
+        compared: dict[str, Compared] = comparison.compare(weighted, scores)
+        # Without a probability of label 1, the labels are no probabilities.
+        prior = compared["auc_precision_recall"].value if compared else math.nan
+        return compared | {"cost": Compared(min(fp * (1 - prior), fn * prior))}
+
+    return comparison._replace(metrics=(*comparison.metrics, "cost"), compare=compare)

@@ -130,6 +130,50 @@ def test_example_of_every_numbered_metric_is_accepted(example: str) -> None:
     assert example in {key.name for computation in computations for key in computation.keys}
 
 
+COSTS = {"cost": {"fp": 1, "fn": 5}}
+
+
+def test_decision_has_metrics_at_its_threshold() -> None:
+    section = {"metrics": ["auc", "recall_at_0.7"], "thresholds": {"auc": {"min": 0.5}}, "decide": COSTS}
+    actual = options(eval_config(plan("binary", section), LABEL, {"": 0.25}))
+    at = {"thresholds": 0.25}
+    assert actual[":Precision"] == {"name": "precision", **at}
+    assert actual[":F1Score"] == {"name": "f1", **at}
+    expected_cost = {"name": "cost", "costs": [1.0, 5.0], "threshold": 0.25}
+    assert actual["components.evaluator.decision_cost:MeanCost"] == expected_cost
+    assert actual["components.evaluator.plot_metrics:BinaryDiagnostics"]["at"] == 0.25
+    assert actual["components.evaluator.constant:ConstantComparison"]["costs"] == [1.0, 5.0]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 0.25), (0.4, 0.4)])
+def test_rates_of_groups_use_the_threshold_unless_they_have_their_own(given: float | None, expected: float) -> None:
+    section = {"thresholds": {"auc": {"min": 0.5}}, "fairness": {"column": "gender", "at": given}, "decide": "f1"}
+    actual = options(eval_config(plan("binary", section), LABEL, {"": 0.25}))
+    assert actual[":FallOut"]["thresholds"] == [expected]
+    assert actual["components.evaluator.plot_metrics:BinaryDiagnostics"]["rates_at"] == expected
+
+
+@pytest.mark.parametrize("weight", [None, "weight"])
+def test_every_model_has_its_own_threshold(weight: str | None) -> None:
+    section = {"thresholds": {"binary_accuracy": {"min": 0.5}}, "decide": COSTS}
+    thresholds = {tfma.CANDIDATE_KEY: 0.25, tfma.BASELINE_KEY: 0.5}
+    actual = eval_config(plan("binary", section, weight=weight), LABEL, thresholds)
+    completed = tfma.utils.update_eval_config_with_defaults(actual, has_baseline=True, rubber_stamp=True)
+    by_model = {
+        tuple(spec.model_names): options(tfma.EvalConfig(metrics_specs=[spec])) for spec in actual.metrics_specs
+    }
+    assert by_model[tfma.CANDIDATE_KEY,][":BinaryAccuracy"]["threshold"] == 0.25
+    # TFMA's own threshold is 0.5.
+    assert by_model[tfma.BASELINE_KEY,][":BinaryAccuracy"] == {"name": "binary_accuracy"}
+    parts = tfma.metrics.metric_specs.to_computations(completed.metrics_specs, eval_config=completed)
+    keys = {(key.name, key.model_name) for part in parts for key in part.keys}
+    for name in ("precision", "recall", "f1", "cost", "binary_accuracy", "auc", "example_count"):
+        assert {model for key, model in keys if key == name} == set(thresholds), name
+    # Models with the same threshold share their metrics.
+    same = eval_config(plan("binary", section, weight=weight), LABEL, dict.fromkeys(thresholds, 0.25))
+    assert [list(spec.model_names) for spec in same.metrics_specs] == [[]] * (2 if weight else 1)
+
+
 BOUND: dict[str, object] = {"thresholds": {"mean_absolute_error": {"max": 1}}}
 
 

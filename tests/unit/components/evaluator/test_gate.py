@@ -10,7 +10,8 @@ import pytest
 
 from components.evaluator.config import EvaluationConfig
 from components.evaluator.gate import judge
-from components.evaluator.verdict import Check, Measured, SliceMetrics, Verdict, format_slice
+from components.evaluator.verdict import Check, Measured, SliceMetrics, Verdict, format_slice, join_verdicts
+from components.results.decision import Decision
 
 NAN = math.nan
 
@@ -396,3 +397,33 @@ def test_slice_without_interactions_is_not_judged() -> None:
     assert [check.why for check in result.checks if not check.judged] == ["not judged: no row has label 1"]
     whole = Measured(SliceMetrics({}, 1000, {"recall_at_10": NAN}, {}), (), False)
     assert [check.why for check in judge(config, whole, None, task="retrieval").failed] == ["no row has label 1"]
+
+
+@pytest.mark.parametrize(("precision", "passed"), [(0.9, True), (0.9 - 1e-16, True), (0.85, False)])
+def test_decision_that_misses_its_precision_is_not_blessed(precision: float, passed: bool) -> None:
+    metrics = {"precision": precision, "recall": 0.25, "f1": 0.4}
+    decision = Decision(0.75, "highest recall at a precision of at least 0.9", "precision", 0.9, metrics, 400, 30)
+    config = EvaluationConfig.model_validate({"thresholds": {"auc": {"min": 0.5}}})
+    measured = Measured(SliceMetrics({}, 1000, {"auc": 0.9}, {}), (), compared=False)
+    result = judge(config, measured, None, decision=decision)
+    check = result.checks[-1]
+    assert (result.blessed, check.passed, check.value, check.rows) == (passed, passed, precision, 400)
+    assert str(check).startswith("precision of the decision: expected at least 0.9 on the validation rows, received 0.")
+    assert check.why is not None
+    assert check.why.endswith("" if passed else "recall 0.25, the highest precision of any threshold")
+    assert judge(config, measured, "on purpose", decision=decision).blessed
+    # Other goals do not have a bound.
+    assert judge(config, measured, None, decision=Decision(0.75, "highest f1", metrics=metrics)).blessed
+
+
+def test_decisions_of_several_labels_are_joined_and_read_back() -> None:
+    decisions = {name: Decision(0.25, "highest f1", None, None, {"f1": 0.5}, 9, 3) for name in ("click", "buy")}
+    config = EvaluationConfig.model_validate({"thresholds": {"auc": {"min": 0.5}}})
+    measured = Measured(SliceMetrics({}, 1000, {"auc": 0.9}, {}), (), compared=False)
+    verdicts = {
+        name: dataclasses.replace(judge(config, measured, None, decision=decision), decisions={name: decision})
+        for name, decision in decisions.items()
+    }
+    joined = join_verdicts(verdicts)
+    assert joined.decisions == decisions
+    assert Verdict.from_json(joined.to_json()) == joined

@@ -85,6 +85,17 @@ def test_label_of_a_binary_task_is_missed_at_one_half(probability: float, expect
     assert (str(missed) if missed else None) == expected
 
 
+@pytest.mark.parametrize(("at", "rows"), [(0.25, None), (0.5, "3 rows"), (0.625, "3 rows")])
+def test_label_of_a_binary_task_is_missed_at_the_threshold_of_the_model(at: float, rows: str | None) -> None:
+    buckets = (Bucket(0.1, 0.2, 7, 0, 1), Bucket(0.25, 0.35, 3, 3, 2))
+    plots = Plots("binary", ModelPlots(predictions=buckets, at=at), None)
+    assert Plots.from_json(plots.to_json()) == plots
+    missed = plot_data.find_missed_classes(plots, [])
+    assert (str(missed) if missed else None) == (
+        rows and f"the model never recognizes 1 ({rows}): recall 0 % at probability {at:g}"
+    )
+
+
 def test_missed_classes_are_named_up_to_five() -> None:
     missed = MissedClasses({f"{number}": 1.0 for number in range(7)}, None)
     assert str(missed).endswith("4 (1 rows) and 2 more classes: recall 0 %")

@@ -44,11 +44,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
-def config(task: Task = "binary", weight: str | None = None, **section: Any) -> tfma.EvalConfig:
+def config(
+    task: Task = "binary", weight: str | None = None, threshold: float | None = None, **section: Any
+) -> tfma.EvalConfig:
     metric = {"binary": "auc", "multiclass": "accuracy", "regression": "mean_absolute_error"}[task]
     evaluation = EvaluationConfig.model_validate({"thresholds": {metric: {"min": 0}}, **section})
     plan = EvaluationPlan(evaluation=evaluation, task=task, labels=(Label("label"),), weight=weight)
-    tfma_config = eval_config(plan, plan.labels[0])
+    tfma_config = eval_config(plan, plan.labels[0], {} if threshold is None else {"": threshold})
     return tfma.utils.update_eval_config_with_defaults(tfma_config, has_baseline=False, rubber_stamp=True)
 
 
@@ -93,6 +95,25 @@ def test_metrics_and_slices_equal_those_of_the_recorded_predictions(model: str) 
         assert by_slice[name].intervals["auc"][0] < metrics["auc"] < by_slice[name].intervals["auc"][1]
 
 
+def test_versions_are_compared_at_their_own_thresholds(model: str) -> None:
+    labels, predictions = draw_answers(500, 1)
+    costs = {"cost": {"fp": 1, "fn": 5}}
+    before, after = (
+        answers(model, config(threshold=threshold, decide=costs), labels, predictions) for threshold in (0.75, 0.25)
+    )
+    expected = []
+    for recorded, threshold in ((before, 0.75), (after, 0.25)):
+        decided = predictions.astype(np.float32) >= threshold
+        expected.append(np.where(labels == 1, 5 * ~decided, decided).mean())
+        [overall] = recorded.slices()
+        assert overall.metrics["cost"] == NEAR.approx(expected[-1])
+        assert overall.metrics["recall"] == NEAR.approx(decided[labels == 1].mean())
+        for name in ("cost", "recall", "precision"):
+            assert overall.intervals[name][0] < overall.metrics[name] < overall.intervals[name][1]
+    changes = differences(before, after, (np.arange(500), np.arange(500)), ["cost"])
+    assert changes["cost"].value == NEAR.approx(expected[1] - expected[0])
+
+
 def test_metrics_of_groups_require_the_group_column(model: str) -> None:
     labels, predictions = draw_answers(500, 1)
     user, weights = np.arange(500) % 50, np.arange(500) % 3 + 1.0
@@ -109,7 +130,7 @@ def test_metrics_of_groups_require_the_group_column(model: str) -> None:
     assert np.isnan(without.metrics["gauc"])
     assert without.metrics["auc"] == metrics.metrics["auc"]
     recorded = answers(model, tfma_config, labels, predictions, "user", weight=weights, user=user)
-    assert set(differences(recorded, recorded, (user, user), tfma_config, ["auc", "gauc"])) == {"auc", MEAN_LABEL}
+    assert set(differences(recorded, recorded, (user, user), ["auc", "gauc"])) == {"auc", MEAN_LABEL}
 
 
 def test_interval_of_independent_rows_equals_the_closed_formulas(model: str) -> None:
@@ -120,7 +141,6 @@ def test_interval_of_independent_rows_equals_the_closed_formulas(model: str) -> 
         answers(model, tfma_config, labels_before, p),
         answers(model, tfma_config, labels_after, q),
         units,
-        tfma_config,
         ["auc"],
     )
     assert set(changes) == {"auc", MEAN_LABEL}
@@ -155,10 +175,8 @@ def test_rows_of_a_unit_are_drawn_together(model: str) -> None:
         answers(model, tfma_config, unit_labels, unit_labels + 1) for unit_labels in (before, after)
     )
     units = np.repeat(np.arange(400), 4)
-    by_unit = differences(recorded_before, recorded_after, (units[:800], units[800:]), tfma_config, [])[MEAN_LABEL]
-    by_row = differences(recorded_before, recorded_after, (np.arange(800), np.arange(800, 1600)), tfma_config, [])[
-        MEAN_LABEL
-    ]
+    by_unit = differences(recorded_before, recorded_after, (units[:800], units[800:]), [])[MEAN_LABEL]
+    by_row = differences(recorded_before, recorded_after, (np.arange(800), np.arange(800, 1600)), [])[MEAN_LABEL]
     widths = [high - low for low, high in (change.interval or (0, 0) for change in (by_unit, by_row))]
     # Four equal rows carry as much information as a single row, so the interval is twice as wide.
     assert widths[0] / widths[1] == pytest.approx(2, abs=0.5)
@@ -174,7 +192,7 @@ def test_answers_to_the_same_units_are_compared_in_pairs(model: str) -> None:
         answers(model, tfma_config, labels, labels + error, weight=weights)
         for error in (np.full(300, 2.0), np.full(300, 3.0))
     )
-    changes = differences(recorded_before, recorded_after, (units, units), tfma_config, ["mean_absolute_error"])
+    changes = differences(recorded_before, recorded_after, (units, units), ["mean_absolute_error"])
     assert changes["mean_absolute_error"].value == pytest.approx(1, abs=1e-4)
     low, high = changes["mean_absolute_error"].interval or (0, 0)
     assert high - low < 1e-3
@@ -189,7 +207,7 @@ def test_multiclass_answers_are_compared_by_accuracy_and_not_by_a_mean(model: st
         answers(model, tfma_config, *labels_and_scores) for labels_and_scores in zip(labels, scores, strict=True)
     )
     changes = differences(
-        recorded_before, recorded_after, (np.arange(400), np.arange(400)), tfma_config, ["accuracy", "crossentropy"]
+        recorded_before, recorded_after, (np.arange(400), np.arange(400)), ["accuracy", "crossentropy"]
     )
     accuracies = (scores.argmax(axis=2) == labels).mean(axis=1)
     assert changes.keys() == {"accuracy", "crossentropy"}

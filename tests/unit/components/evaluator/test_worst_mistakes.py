@@ -68,6 +68,9 @@ def test_binary_classes_are_named_0_and_1_and_rows_may_lack_a_name() -> None:
     rows = batch([b"text"] * 4, [b""] * 4)
     worst = worst_mistakes.find_worst(rows, evaluated, Search(24, "photo", None))
     assert worst == [Mistake("", "1", "0", 0.9375, ""), Mistake("", "0", "1", 0.75, "")]
+    # The model's own threshold decides which class it predicts.
+    worst = worst_mistakes.find_worst(rows, evaluated, Search(24, "photo", None, 0.25))
+    assert [(mistake.prediction, mistake.probability) for mistake in worst] == [("0", 0.9375), ("1", 0.75), ("1", 0.25)]
 
 
 def test_total_size_of_the_thumbnails_is_bounded() -> None:
