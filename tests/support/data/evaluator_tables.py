@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from components.base.config_section import Task
+from components.results.decision import FILE, Decision, Decisions
 
 ROWS, CLASSES = 160, 3
 OUTPUT = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}
@@ -53,6 +54,7 @@ class Setting:
       plan: further fields of the plan. With `quantiles`, the candidate predicts these too, and the baseline does not.
       unknown_shape: whether the models do not say what shape their predictions have.
       replaced: Columns that replace columns of the table by the same name.
+      thresholds: model or baseline_model → the threshold of its decisions.
       beam: Beam's options.
     """
 
@@ -64,6 +66,7 @@ class Setting:
     plan: Mapping[str, Any] = field(default_factory=dict)
     unknown_shape: bool = False
     replaced: Mapping[str, Any] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     beam: tuple[str, ...] = ("--runner=DirectRunner", "--direct_running_mode=in_memory", "--sdk_container_image=none")
 
 
@@ -102,7 +105,11 @@ def write_inputs(folder: Path, setting: Setting) -> None:
     """Write examples and models; in a child, which cannot fork workers afterwards."""
     _write_examples(folder / "examples", {**table(setting.task), **setting.replaced}, setting.stored)
     for name, weight in {"model": 1.0, "baseline_model": 0.6}.items():
-        _save_model(f"{folder / name}/Format-Serving", setting, weight)
+        model = folder / name / "Format-Serving"
+        _save_model(str(model), setting, weight)
+        if name in setting.thresholds:
+            (model / FILE).parent.mkdir()
+            (model / FILE).write_text(Decisions({"": Decision(setting.thresholds[name], "given")}).to_json())
 
 
 def _inputs(folder: Path, setting: Setting) -> dict[str, Any]:

@@ -50,6 +50,7 @@ QUANTILES = {
     "metrics": ["quantile_loss", "quantile_loss_at_0.8", "interval_coverage", "interval_width", "mean_absolute_error"],
     "thresholds": {"interval_coverage": {"min": 0.5}},
 }
+DECISIONS = {**FEW, "decide": {"cost": {"fp": 1, "fn": 3}}, "fairness": {"column": "group"}}
 WEIGHTED = {**FEW, "slices": ["size"], "metrics": ["auc", "binary_crossentropy", "calibration", "precision", "f1"]}
 SIZES = {"size": [[0.75 * (at % 3)] for at in range(evaluator_tables.ROWS)]}
 """Weights of the rows. In the slice `size = 0` the weight of every row is 0."""
@@ -101,13 +102,14 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, 
         ),
         pytest.param(Setting("binary", WEIGHTED, plan={"weight": "size"}, replaced=SIZES), marks=pytest.mark.slow),
         pytest.param(Setting("multiclass", MULTICLASS, plan={"weight": "size"}), marks=pytest.mark.slow),
+        pytest.param(Setting("binary", DECISIONS, thresholds={"model": 0.375}), marks=pytest.mark.slow),
         pytest.param(
             Setting("regression", DEVIANCE, plan={"loss": "poisson"}, replaced=COUNTS), marks=pytest.mark.slow
         ),
     ],
     ids=[
         *("binary", "binary from TFRecords", "multiclass", "regression", "own code"),
-        *("weighted quantiles", "weighted", "weighted multiclass", "deviance"),
+        *("weighted quantiles", "weighted", "weighted multiclass", "decisions", "deviance"),
     ],
 )
 def test_everything_is_as_the_stock_executor_computes_it(
