@@ -114,6 +114,21 @@ def test_versions_are_compared_at_their_own_thresholds(model: str) -> None:
     assert changes["cost"].value == NEAR.approx(expected[1] - expected[0])
 
 
+@pytest.mark.parametrize("weight", [None, "weight"])
+def test_intervals_count_predictions_of_exactly_the_threshold(model: str, weight: str | None) -> None:
+    # The float32 nearest to 0.7 is less than 0.7, and sums of tenths are rounded.
+    predictions, labels = np.where(np.arange(400) % 2, 0.7, 0.2), (np.arange(400) % 3 > 0).astype(float)
+    section: dict[str, Any] = {"decide": {"threshold": 0.7}, "fairness": {"column": "city", "at": 0.7}}
+    columns = {"city": np.array([b"a"] * 400, object), "weight": np.full(400, 0.1)}
+    [overall, _] = answers(
+        model, config(weight=weight, threshold=0.7, **section), labels, predictions, **columns
+    ).slices()
+    for name in ("precision", "recall", "positive_rate"):
+        low, high = overall.intervals[name]
+        assert low < overall.metrics[name] < high, name
+    assert overall.metrics["positive_rate"] == NEAR.approx(0.5)
+
+
 def test_metrics_of_groups_require_the_group_column(model: str) -> None:
     labels, predictions = draw_answers(500, 1)
     user, weights = np.arange(500) % 50, np.arange(500) % 3 + 1.0
