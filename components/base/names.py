@@ -89,3 +89,5 @@ RunFn = Annotated[str, AfterValidator(_function_path("run_fn"))]
 Build = Annotated[str, AfterValidator(_function_path("build"))]
 """Import path of a function that builds the model, in the same format as PreprocessingFn. Stock TFX does not have such
 a function."""
+Train = Annotated[str, AfterValidator(_function_path("train"))]
+"""Import path of a function that trains the model, in the same format as PreprocessingFn."""

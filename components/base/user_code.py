@@ -230,6 +230,8 @@ def _locate_error(path: str, error: BaseException, name: str | None = None) -> I
     message = lines[-1] if lines[0] == "in user code:" else lines[0]
     message = message.removeprefix(f"{type(error).__name__}: ")
     remedy = "fix the function; the whole traceback is in the node's log"
+    if isinstance(error, ModuleNotFoundError):
+        remedy = f"install the package with the module {error.name!r} into .venv, or fix the import"
     if "SparseTensor" in message:
         remedy += (
             "; set schema.infer_shapes to true for dense tensors of columns without missing values, as in stock TFX"

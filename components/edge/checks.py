@@ -24,8 +24,9 @@ def check_edge(config: Any) -> Iterator[Problem]:
         yield Problem(("edge",), f"does not go together with data.labels: {why}; remove one of both")
     if config.data.task == "retrieval" and config.model.kind in RETRIEVAL_KINDS and not config.model.run_fn:
         yield Problem(("edge",), "devices do not search an index of items, as the task retrieval does; remove it")
-    if config.model.run_fn or config.model.has_forest:
-        kind = "a model.run_fn of your own" if config.model.run_fn else config.model.kind
+    if config.model.run_fn or config.model.train or config.model.has_forest:
+        field = "run_fn" if config.model.run_fn else "train"
+        kind = config.model.kind if config.model.has_forest else f"a model.{field} of your own"
         yield Problem(("edge",), f"expected a network of model.kind or model.build, received {kind}; remove edge")
         return
     yield from _check_variants(config)

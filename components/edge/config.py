@@ -162,9 +162,10 @@ class VariantConfig(Section):
             raise ValueError(f"quantize: expected int8 with qat, received {self.quantize}; remove it")
         if self.io != "float32" and self.quantize != "int8":
             raise ValueError(f"io: expected quantize int8 with {self.io}, received {self.quantize}; change one of both")
-        if self.student and (self.student.run_fn or self.student.has_forest):
+        if self.student and (self.student.run_fn or self.student.train or self.student.has_forest):
             raise ValueError(
-                "student: expected a network, received a run_fn or trees, which cannot be converted; set kind or build"
+                "student: expected a network, received trees, a run_fn or train, which cannot be converted; set kind "
+                "or build"
             )
         return self
 

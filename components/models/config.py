@@ -18,7 +18,7 @@ from pydantic import (
 
 from components.base import user_code
 from components.base.config_section import Loss, OrAddedName, Section, check_fields_of_kind
-from components.base.names import Build, RunFn
+from components.base.names import Build, RunFn, Train
 from components.models.registry import MODELS
 
 IMAGE_KINDS = ("cnn", "application")
@@ -68,6 +68,8 @@ _ONLY_LOSS: dict[str, tuple[Loss]] = {
 }
 """Field → loss with which it has an effect."""
 _FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
+_CODE_FIELDS = ("run_fn", "build", "train")
+"""The fields with a function of the user; a config sets at most one."""
 
 
 def has_effect(field: str, kind: str) -> bool:
@@ -78,7 +80,7 @@ def has_effect(field: str, kind: str) -> bool:
 
 
 class ModelConfig(Section):
-    """The network, or a user's function that builds it, or a user's run_fn."""
+    """The network, or a user's function that builds it or trains a model, or a user's run_fn."""
 
     kind: Annotated[Kind, OrAddedName(MODELS)] = "wide_deep"
     """Kind of the model. `wide_deep`: the sum of a linear model of IDs and an mlp (Cheng et al. 2016). `mlp`: hidden
@@ -190,6 +192,10 @@ class ModelConfig(Section):
     build: Build | None = None
     """User's function (inputs, outputs) → tf_keras.Model of logits, which only builds the network:
     package.module.function, or path/to/module.py:function."""
+    train: Train | None = None
+    """User's function (data) → a trained model of scikit-learn, LightGBM, XGBoost, ONNX or TensorFlow, which is
+    exported like the models of this project: package.module.function, or path/to/module.py:function. It runs in one
+    process, with the transformed rows in memory."""
 
     @model_validator(mode="after")
     def _check_kind(self) -> ModelConfig:
@@ -233,19 +239,25 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_own_code(self) -> ModelConfig:
-        code_field = "run_fn" if self.run_fn else "build"
+        code_fields = [name for name in _CODE_FIELDS if getattr(self, name)]
         # A recorded plan contains all fields, so fields with their default value were not set by the user.
-        fields, present = type(self).model_fields, self.model_fields_set - {code_field}
-        if code_field == "build":
+        fields, present = type(self).model_fields, self.model_fields_set - set(code_fields[:1])
+        if code_fields[:1] == ["build"]:
             present -= {"loss", *_ONLY_LOSS}
         without_effect = sorted(
             name for name in present if getattr(self, name) != fields[name].get_default(call_default_factory=True)
         )
-        if getattr(self, code_field) and without_effect:
+        if code_fields and without_effect:
             raise ValueError(
-                f"{code_field} builds the model itself, so {', '.join(without_effect)} would have no effect; remove one"
+                f"{code_fields[0]} builds the model itself, so {', '.join(without_effect)} would have no effect; "
+                "remove one"
             )
         return self
+
+    @property
+    def function(self) -> str | None:
+        """Import path of the user's function that makes the model; None for a model of this project."""
+        return self.run_fn or self.build or self.train
 
     @property
     def has_forest(self) -> bool:
@@ -253,9 +265,14 @@ class ModelConfig(Section):
         return self.kind in _FORESTS
 
     @property
+    def holds_out(self) -> bool:
+        """Whether rows of the training split are held out, whatever the training section says."""
+        return self.has_forest or self.train is not None
+
+    @property
     def has_network(self) -> bool:
         """Whether a network is trained."""
-        return self.kind not in WITHOUT_NETWORK
+        return self.kind not in WITHOUT_NETWORK and self.train is None
 
     @property
     def is_item_to_item(self) -> bool:
@@ -264,8 +281,7 @@ class ModelConfig(Section):
 
     def list_code(self) -> tuple[str, ...]:
         """Return the modules of a model that is not part of this project, and the file of its initial weights."""
-        function = self.run_fn or self.build
-        modules = (user_code.module_of(function),) if function else MODELS.list_modules(self.kind)
+        modules = (user_code.module_of(self.function),) if self.function else MODELS.list_modules(self.kind)
         return (*modules, *([str(Path(self.weights).absolute())] if self.weights else []))
 
     def with_values(self, values: Mapping[str, Any]) -> ModelConfig:

@@ -64,13 +64,14 @@ class Trees(NamedTuple):
     Attributes:
       inputs: Inputs of the matrix, in the order of its columns.
       bias: Logits without trees; float32, shape [outputs].
-      roots: First node of the trees, or NO_TREE; int32, shape [trees]. Tree i adds to logit i % outputs.
+      roots: First node of the trees, or NO_TREE; int32, shape [trees]. Tree i adds to logit i % outputs, or to all
+        logits if leaves have several values.
       columns: Columns of the matrix that conditions read; int32, shape [nodes, maximum columns of a condition].
       weights: Weights of these columns, 0 for columns that a condition does not read; float32, same shape.
       threshold: Thresholds of the conditions, NaN for leaves and categories; float32, shape [nodes].
       categories: Index in `members` of the first category of a condition, -1 for other nodes; int32, shape [nodes].
       below: Next node if the condition is false; int32, shape [nodes].
-      value: Values of the leaves; float32, shape [nodes].
+      value: Values of the leaves; float32, shape [nodes], or [nodes, outputs] for leaves with a value per logit.
       members: Whether the condition is true for a category; bool.
       depth: Maximum number of conditions on the way to a leaf.
     """
@@ -197,7 +198,9 @@ class Forest(MatrixLayer):
         if len(trees.members):
             self._categories = self._variable("categories", trees.categories)
             self._members = self._variable("members", trees.members)
-        self._together = self._outputs * max(1, _TOGETHER // self._outputs)
+        # The number of trees after which the trees add to the same logits again.
+        self._period = self._outputs if trees.value.ndim == 1 else 1
+        self._together = self._period * max(1, _TOGETHER // self._period)
         lacking = -len(trees.roots) % self._together
         self._groups = (len(trees.roots) + lacking) // self._together
         self._roots = self._variable("roots", np.append(trees.roots, np.full(lacking, NO_TREE, np.int32)))
@@ -229,8 +232,9 @@ class Forest(MatrixLayer):
                     member = tf.where(first >= 0, first + tf.cast(value, tf.int32), 0)
                     holds = tf.where(first >= 0, tf.gather(self._members, member), holds)
                 node = tf.gather(self._below, node) + tf.cast(holds, tf.int32)
-            leaves = tf.where(root == NO_TREE, 0.0, tf.gather(self._value, node))
-            by_output = tf.reshape(leaves, [count, self._together // self._outputs, self._outputs])
+            leaves = tf.reshape(tf.gather(self._value, node), [count, self._together, -1])
+            leaves = tf.where(root[:, tf.newaxis] == NO_TREE, 0.0, leaves)
+            by_output = tf.reshape(leaves, [count, self._together // self._period, self._outputs])
             return group + 1, total + tf.reduce_sum(by_output, axis=1)
 
         # Walk one group at a time, because all groups at once would need memory for all trees.

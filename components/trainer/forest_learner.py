@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -22,13 +22,11 @@ import numpy.typing as npt
 import tensorflow as tf
 import ydf
 
-from components.base.errors import InputError
 from components.features import weighted_ids
 from components.models.config import ModelConfig
 from components.models.forest import Floats, Forest, TreeInput, Trees, matrix
-from components.trainer import input_pipeline
 from components.trainer.forest_conversion import convert_trees, count_categories, predict_logits
-from components.trainer.input_pipeline import Batch
+from components.trainer.memory_rows import Rows
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.validation_part import Mask
 
@@ -46,8 +44,6 @@ _CATEGORIES, _LEAST_ROWS = 2000, 5
 """Maximum number of IDs of a feature that are categories, and minimum number of rows of each; YDF's defaults."""
 _WORDS = 64
 """Maximum number of IDs that are read from a feature with several IDs per row: those that predict the label best."""
-_MEMORY = 0.25
-"""Maximum share of the machine's memory for the rows; the matrix and YDF hold two more copies."""
 _OBLIQUE = {
     "split_axis": "SPARSE_OBLIQUE",
     "sparse_oblique_normalization": "MIN_MAX",
@@ -58,58 +54,6 @@ _OBLIQUE = {
 _LEAST_SECONDS = 1.0
 """Minimum time that is left for a comparison, so that each forest gets some trees."""
 _WEIGHT = "weight"
-
-
-class Rows(NamedTuple):
-    """Rows to train on.
-
-    Attributes:
-      features: Transformed feature → its values, [rows] or [rows, width].
-      label: Labels as the prediction head takes them, [rows].
-      weight: Weights of the rows, [rows]; if None, all rows have the same weight.
-    """
-
-    features: dict[str, npt.NDArray[Any]]
-    label: npt.NDArray[Any]
-    weight: npt.NDArray[np.float32] | None = None
-
-    def where(self, mask: Mask) -> Rows:
-        """Return the rows that a mask selects."""
-        features = {name: values[mask] for name, values in self.features.items()}
-        return Rows(features, self.label[mask], None if self.weight is None else self.weight[mask])
-
-    def sample(self, count: int, seed: int) -> Rows:
-        """Return these rows, or `count` of them at random if there are more."""
-        if len(self.label) <= count:
-            return self
-        chosen = np.random.default_rng(seed).choice(len(self.label), count, replace=False)
-        weights = None if self.weight is None else self.weight[chosen]
-        return Rows({name: values[chosen] for name, values in self.features.items()}, self.label[chosen], weights)
-
-
-def read(batches: Iterable[Batch]) -> Rows:
-    """Read rows into memory.
-
-    Raises:
-      InputError: If the rows do not fit into memory.
-    """
-    features: dict[str, list[npt.NDArray[Any]]] = {}
-    labels, weights, size = [], [], 0
-    most = _MEMORY * input_pipeline.machine_memory()
-    for columns, label, *weight in batches:
-        for name, values in columns.items():
-            features.setdefault(name, []).append(values.numpy())
-            size += features[name][-1].nbytes
-        labels.append(label.numpy()[:, 0])
-        weights += [values.numpy() for values in weight]
-        if size > most:
-            raise InputError(
-                f"model.kind: a forest is trained on rows in memory; expected at most {most / 2**30:.1f} GiB, which is "
-                f"{_MEMORY:.0%} of this machine's, received more",
-                "choose a network, which reads its rows from the files; or a machine with more memory, or fewer rows",
-            )
-    columns = {name: np.concatenate(chunks) for name, chunks in features.items()}
-    return Rows(columns, np.concatenate(labels), np.concatenate(weights) if weights else None)
 
 
 Dataset: TypeAlias = dict[str, npt.NDArray[Any]]

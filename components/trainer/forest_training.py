@@ -13,22 +13,18 @@ from typing import NamedTuple
 import numpy as np
 import tf_keras
 
-from components.features import feature_names
 from components.models.config import Kind
 from components.models.forest import Floats, Forest, MatrixLayer, Trees, ensemble, forest, tree_inputs
 from components.models.inputs import Inputs
 from components.models.linear_terms import LinearTerms, LinearWeights
-from components.trainer import input_pipeline
 from components.trainer.ensemble_weights import choose_weights, mix
-from components.trainer.forest_learner import ForestLearner, read
+from components.trainer.forest_learner import ForestLearner
 from components.trainer.linear_learner import LinearLearner
+from components.trainer.memory_rows import read_training_split
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.training_rows import TrainingRows
-from components.trainer.validation_part import NOT_USED, Selection
-
-_BATCH, _BATCH_BYTES = 65_536, 64 << 20
-"""Maximum number of rows that are read at once, and maximum size of their expanded features in bytes."""
+from components.trainer.validation_part import NOT_USED
 
 
 class Weights(NamedTuple):
@@ -68,8 +64,7 @@ class ForestTraining:
         # The other half of the time is for the forest of all rows.
         self._learner = ForestLearner(plan.model, head, inputs, plan.training.seed, directions, seconds / 2)
         self._head, self._features, self._rows = head, features, rows
-        targets = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in rows.spec]
-        self._spec = {name: rows.spec[name] for name in (*(tree_input.feature for tree_input in inputs), *targets)}
+        self._names = [tree_input.feature for tree_input in inputs]
         self._has_linear = plan.model.loss is None
         self._kind: Kind = plan.model.kind
         self._penalty = math.nan
@@ -88,12 +83,8 @@ class ForestTraining:
           InputError: If the rows do not fit into memory.
         """
         started = time.monotonic()
-        compact, part = self._rows.compact, self._rows.validation_part
-        size = max(1, min(_BATCH, _BATCH_BYTES // max(1, compact.only(self._spec).row_bytes)))
-        selection = Selection(part, inside=None)
-        batches = input_pipeline.evaluation_batches(self._rows.train_files, self._spec, size, selection)
-        rows = read((compact.expand(features), *columns) for features, *columns in batches)
-        folds = rows.features.pop(feature_names.FOLD)
+        part = self._rows.validation_part
+        rows, folds = read_training_split(self._rows, self._names)
         self._all_rows, is_used = rows, folds != NOT_USED
         if not is_used.all():
             rows, folds = rows.where(is_used), folds[is_used]

@@ -17,7 +17,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from components.models.forest import Floats, Ints, TreeInput, matrix
 from components.models.linear_terms import LinearTerms, LinearWeights
 from components.trainer.forest_conversion import count_categories
-from components.trainer.forest_learner import ForestLearner, Rows
+from components.trainer.forest_learner import ForestLearner
+from components.trainer.memory_rows import Rows
 from components.trainer.validation_part import Mask
 
 _PENALTIES = (1.0, 10.0, 100.0)

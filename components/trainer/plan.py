@@ -38,7 +38,7 @@ class TrainingPlan(Section):
         """Whether rows of the training split are held out: the training needs them, or the choice of a threshold."""
         training = self.training
         decides = self.decide is not None and self.decide.needs_rows
-        return bool(training.early_stopping or training.folds or self.model.has_forest or decides)
+        return bool(training.early_stopping or training.folds or self.model.holds_out or decides)
 
     def with_values(self, values: Mapping[str, Any]) -> TrainingPlan:
         """Return the same plan with a Tuner's values; see `ModelConfig.with_values`.

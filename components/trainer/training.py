@@ -63,6 +63,7 @@ class Training:
         self._features = inputs(plan.features, self.transform.vocabulary_size_by_name)
         self.rows = TrainingRows(plan, fn_args, self.transform.transformed_feature_spec(), validate or plan.holds_out)
         self.network = NetworkTraining(plan, fn_args, self.transform, self._features, self.head, self.rows)
+        self._converted: tf_keras.Model | None = None
         self.forest: ForestTraining | None = None
         if model.has_forest:
             # Import YDF only here, because a network does not need it.
@@ -76,7 +77,7 @@ class Training:
         return (self.forest or self.network).validation_loss
 
     def fit(self, distribution: Distribution) -> None:
-        """Train the network, until all steps are done or early stopping ends it, and then the trees.
+        """Train the network, until all steps are done or early stopping ends it, and the trees; or call the function.
 
         Args:
           distribution: The strategy and the role of this process.
@@ -91,9 +92,17 @@ class Training:
             # SIGTERM ends this process at once, because a forest is not saved before it is complete.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self.forest.select(self._predict_validation_rows(self.restore_network()))
+        if function := self._plan.model.train:
+            from components.trainer.frameworks import function_training
+
+            # SIGTERM ends the function, as it ends the training of trees.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._converted = function_training.train(function, self._plan, self.head, self._features, self.rows)
 
     def restore_network(self) -> tf_keras.Model | None:
-        """Return the trained network; None if the model does not have one."""
+        """Return the trained network, or the converted model of a user's function; None if the model has neither."""
+        if self._converted is not None:
+            return self._converted
         if self._plan.model.is_item_to_item:
             return item_to_item.build_network(self._plan.features, self._features)
         return self.network.restore() if self._plan.model.has_network else None

@@ -34,6 +34,6 @@ def run(options: argparse.Namespace) -> int:
     )
     sys.stdout.write(
         f"{loaded.document.name}: valid. {features}, {_format_labels(config)} ({config.data.task}), "
-        f"model {config.model.run_fn or config.model.build or config.model.kind}\n"
+        f"model {config.model.function or config.model.kind}\n"
     )
     return 0

@@ -92,6 +92,7 @@ def list_warnings(config: Config) -> list[str]:
         ("features.preprocessing_fn", config.features.preprocessing_fn),
         ("model.run_fn", config.model.run_fn),
         ("model.build", config.model.build),
+        ("model.train", config.model.train),
     ):
         # A module by import path may be installed in the image.
         if path is not None and ".py:" in path:

@@ -209,8 +209,9 @@ def _tune(config: Config) -> Iterator[Problem]:
     """Yield candidate values that are invalid for their field, and fields that do not have an effect."""
     if config.tune is None:
         return
-    if config.model.run_fn:
-        yield Problem(("tune",), "a model.run_fn of your own does its own tuning; remove one of both")
+    if config.model.run_fn or config.model.train:
+        field = "run_fn" if config.model.run_fn else "train"
+        yield Problem(("tune",), f"a model.{field} of your own does its own tuning; remove one of both")
         return
     for name in config.tune.values():
         if config.model.build and name in ModelConfig.model_fields:

@@ -26,10 +26,13 @@ from pipeline.authoring.config.yaml_values import Key
 
 _ORDERED = {"z_score", "log", "min_max", "clip", "pass_through", "piecewise_linear", "bucketize", "missing"}
 """Operations after which a greater number is not smaller, and the indicator of a missing value."""
+_OF_TRAIN_FUNCTION = {"max_minutes", "validation", "calibration", "seed", "where"}
+"""The fields of `training` that have an effect with `model.train`."""
 
 
 def check_model(config: Config) -> Iterator[Problem]:
     """Yield all problems with combinations of model, task, training and features."""
+    yield from _train_function(config)
     yield from _labels(config)
     yield from _images(config)
     yield from _histories(config)
@@ -42,6 +45,22 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _gradients(config)
     yield from _calibration(config)
     yield from _loss(config)
+
+
+def _train_function(config: Config) -> Iterator[Problem]:
+    """Yield settings that a function `model.train` does not use, and features that it does not receive."""
+    if not config.model.train:
+        return
+    training, fields = config.training, TrainingConfig.model_fields
+    for name in sorted(training.model_fields_set - _OF_TRAIN_FUNCTION):
+        # A recorded config contains all fields.
+        if getattr(training, name) != fields[name].get_default(call_default_factory=True):
+            message = "has no effect with model.train, whose function trains in one process by itself; remove it"
+            yield Problem(("training", name), message)
+    for feature in config.features.declared:
+        if isinstance(feature.op, Image):
+            message = "model.train receives numbers and ids, no images; remove it, or write model.build"
+            yield Problem(("features", *feature.key), message)
 
 
 def _labels(config: Config) -> Iterator[Problem]:
@@ -60,7 +79,11 @@ def _labels(config: Config) -> Iterator[Problem]:
         return
     if config.data.task in ("multiclass", "retrieval"):
         yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
-    user_functions = (config.model.run_fn, ("model", "run_fn")), (config.features.preprocessing_fn, ("features",))
+    model = config.model
+    user_functions = (
+        *((model.run_fn, ("model", "run_fn")), (model.train, ("model", "train"))),
+        (config.features.preprocessing_fn, ("features",)),
+    )
     refused: list[tuple[object, Key, str]] = [
         *((used, key, "code of your own computes one label") for used, key in user_functions),
         (config.model.has_forest, ("model", "kind"), f"the trees of {kind} learn one label; choose a network"),
@@ -127,7 +150,8 @@ def _retrieval(config: Config) -> Iterator[Problem]:
             yield Problem(("evaluation", "exclude_seen"), message)
         return
     if kind not in RETRIEVAL_KINDS or config.model.run_fn:
-        received = "a model.run_fn of your own" if config.model.run_fn else kind
+        field = "run_fn" if config.model.run_fn else "train" if config.model.train else None
+        received = f"a model.{field} of your own" if field else kind
         expected = ", ".join(RETRIEVAL_KINDS[:-1]) + f" or {RETRIEVAL_KINDS[-1]}"
         yield Problem(("model", "kind"), f"the task retrieval requires {expected}, received {received}; change it")
         return
@@ -238,7 +262,7 @@ def _forest(config: Config) -> Iterator[Problem]:
                 yield Problem(("features", *feature.key), message)
     yield from _monotone(config)
     kind = config.training.strategy.kind
-    if not config.model.has_network and kind != "none":
+    if not config.model.has_network and not config.model.train and kind != "none":
         message = f"{config.model.kind} is trained in one process, on all its cores: expected none, received {kind}"
         yield Problem(("training", "strategy", "kind"), f"{message}; remove it")
 
@@ -283,6 +307,8 @@ def _mesh(config: Config) -> Iterator[Problem]:
 def _gradients(config: Config) -> Iterator[Problem]:
     """Yield histograms of gradients of a model that the training loop does not train."""
     model, key = config.model, ("training", "tensorboard", "gradients")
+    if model.train:
+        return
     if config.training.tensorboard.gradients and (model.run_fn or not model.has_network):
         received = "a run_fn, which writes its own files" if model.run_fn else f"{model.kind}, which has no gradients"
         yield Problem(key, f"expected a network, received {received}; remove it")
@@ -322,7 +348,7 @@ def _calibration(config: Config) -> Iterator[Problem]:
     if config.data.task != "binary":
         yield Problem(key, f"isotonic is for a binary label, and task is {config.data.task}; choose temperature")
     decides = config.evaluation.decide is not None and config.evaluation.decide.needs_rows
-    if not (config.training.early_stopping or config.training.folds or config.model.has_forest or decides):
+    if not (config.training.early_stopping or config.training.folds or config.model.holds_out or decides):
         yield Problem(key, "isotonic requires rows that training does not see; set training.early_stopping or folds")
 
 

@@ -222,7 +222,7 @@ def _describe_architecture(config: Any) -> str:
     model = config.get("model") if isinstance(config, dict) else None
     if not isinstance(model, dict):
         return ""
-    user_function = model.get("run_fn") or model.get("build")
+    user_function = model.get("run_fn") or model.get("build") or model.get("train")
     return f"custom model: {user_function}" if user_function else str(model.get("kind", ""))
 
 

@@ -155,3 +155,9 @@ def test_digest_changes_only_with_the_code(module: str, tmp_path: Path) -> None:
 def test_digest_of_a_missing_module_is_an_error() -> None:
     with pytest.raises(InputError, match="no module"):
         user_code.digest("nothing_of_that_name")
+
+
+def test_missing_package_is_named_in_the_remedy(module: str) -> None:
+    with pytest.raises(InputError) as raised:
+        user_code.load("theirs.broken.f")
+    assert raised.value.remedy.startswith("install the package with the module 'nothing_of_that_name' into .venv")

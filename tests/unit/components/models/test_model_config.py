@@ -15,8 +15,9 @@ def test_run_fn_excludes_other_model_fields():
 
 def test_build_function_excludes_other_model_fields():
     for field in ({"hidden": [8]}, {"run_fn": "mine.run_fn"}):
-        with pytest.raises(ValidationError, match="builds the model itself, so"):
-            ModelConfig.model_validate({"build": "mine.build", **field})
+        for function in ("build", "train"):
+            with pytest.raises(ValidationError, match="builds the model itself, so"):
+                ModelConfig.model_validate({function: f"mine.{function}", **field})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,9 @@ def test_invalid_import_path_is_rejected(text: str):
         ModelConfig.model_validate({"run_fn": text})
 
 
-@pytest.mark.parametrize("section", [{"run_fn": "mine.run_fn"}, {"build": "mine.py"}, {"kind": "mlp", "hidden": [8]}])
+@pytest.mark.parametrize(
+    "section", [{"run_fn": "mine.run_fn"}, {"build": "mine.py"}, {"train": "mine.py"}, {"kind": "mlp", "hidden": [8]}]
+)
 def test_model_config_round_trips_through_json(section: dict[str, object]):
     config = ModelConfig.model_validate(section)
     assert ModelConfig.model_validate_json(config.model_dump_json()) == config

@@ -14,10 +14,11 @@ from scipy.special import expit, logit
 from components.base.errors import InputError
 from components.models.config import ModelConfig
 from components.models.forest import TreeInput
-from components.trainer import forest_learner
+from components.trainer import forest_learner, memory_rows
 from components.trainer.forest_conversion import predict_logits
-from components.trainer.forest_learner import ForestLearner, Rows, SelectedForest, Shape, predict, read
+from components.trainer.forest_learner import ForestLearner, SelectedForest, Shape, predict
 from components.trainer.losses import binary_crossentropy, deviance, focal
+from components.trainer.memory_rows import Rows, read
 from components.trainer.prediction_head import (
     BinaryHead,
     DevianceHead,
@@ -303,9 +304,9 @@ def test_same_seed_trains_the_same_forest() -> None:
 
 
 def test_rows_that_do_not_fit_into_memory_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forest_learner, "_MEMORY", 1e-9)
+    monkeypatch.setattr(memory_rows, "_MEMORY", 1e-9)
     batch = ({"x": tf.zeros([1000])}, tf.zeros([1000, 1]))
-    with pytest.raises(InputError, match=r"model.kind: a forest is trained on rows in memory; expected at most"):
+    with pytest.raises(InputError, match=r"model: it is trained on rows in memory; expected at most"):
         read([batch])
 
 

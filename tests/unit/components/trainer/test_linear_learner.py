@@ -15,8 +15,9 @@ from components.models.config import ModelConfig
 from components.models.forest import TreeInput
 from components.trainer import linear_learner
 from components.trainer.ensemble_weights import choose_weights, mix
-from components.trainer.forest_learner import ForestLearner, Rows
+from components.trainer.forest_learner import ForestLearner
 from components.trainer.linear_learner import LinearLearner, predict
+from components.trainer.memory_rows import Rows
 from components.trainer.prediction_head import BinaryHead, MulticlassHead, PredictionHead, RegressionHead
 from tests.support.data.tolerances import float32_sum
 

@@ -1,0 +1,1 @@
+"""Models of other libraries: functions of users that train them, and their conversion to TensorFlow."""
