@@ -13,6 +13,7 @@ from components.features.base_op import Dtype, Embedded, Op
 from components.features.holiday_days import check_region
 
 Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year", "holiday"]
+Encoding = Literal["id", "cyclical"]
 
 
 @dataclass(frozen=True)
@@ -57,23 +58,32 @@ class DatePart(Embedded):
     """For the part `holiday`: whether the day is a public holiday there, by the ISO code of a country, such as `DE`, or
     of a part of it, such as `DE-BY`. The holidays of 1970 to 2050 are known, of some countries of fewer years (of
     Germany since 1991); other dates count as missing."""
+    encode: Encoding = "id"
+    """id: an ID to embed. cyclical: sin and cos of the part, so that 23:00 and 0:00 lie close together, as the feature
+    `pickup_hour_cyclical`; a missing value becomes 0, 0. For all parts except year and holiday, which do not repeat."""
 
     @model_validator(mode="after")
     def _check_part(self) -> DatePart:
         if self.part == "year" and self.embedding is not None:
             raise ValueError("year is a number and has no embedding; remove embedding")
         _check_holidays((self.part,), self.holidays)
+        _check_encoding((self.part,), self.encode, self.embedding)
         return _check_unit(self, (self.part,), self.unit)
 
     @property
     def suffix(self) -> str:
-        """The part."""
-        return self.part
+        """The part, and the encoding unless it is an ID."""
+        return self.part if self.encode == "id" else f"{self.part}_{self.encode}"
+
+    @property
+    def is_id(self) -> bool:
+        """Whether the feature is an ID, rather than numbers."""
+        return self.part in SPANS and self.encode == "id"
 
     @property
     def rows(self) -> int:
-        """Number of values of the part plus one for missing values; 0 for a year, which is not embedded."""
-        return SPANS[self.part].count + 1 if self.part in SPANS else 0
+        """Number of values of the part plus one for missing values; 0 if the feature is numbers."""
+        return SPANS[self.part].count + 1 if self.is_id else 0
 
 
 class DateParts(Op):
@@ -93,6 +103,8 @@ class DateParts(Op):
     """Country of the part `holiday`; see `date_part`."""
     embedding: int | None = Field(default=None, ge=1, le=4096)
     """Width of the embeddings of the parts. By default the model chooses it by the number of IDs."""
+    encode: Encoding = "id"
+    """Form of all parts; see `date_part`."""
 
     @model_validator(mode="after")
     def _check_parts(self) -> DateParts:
@@ -100,6 +112,7 @@ class DateParts(Op):
         if not self.parts:
             raise ValueError("expected at least one part, received none")
         _check_holidays(self.parts, self.holidays)
+        _check_encoding(self.parts, self.encode, self.embedding)
         return _check_unit(self, self.parts, self.unit)
 
     def expand(self) -> tuple[Op, ...]:
@@ -112,6 +125,7 @@ class DateParts(Op):
                 order=self.order,
                 holidays=self.holidays if part == "holiday" else None,
                 embedding=widths[part],
+                encode=self.encode,
             )
             for part in self.parts
         )
@@ -129,6 +143,15 @@ def _check_holidays(parts: Sequence[Part], region: str | None) -> None:
         )
     if region is not None:
         check_region(region)
+
+
+def _check_encoding(parts: Sequence[Part], encode: Encoding, embedding: int | None) -> None:
+    if encode == "id":
+        return
+    if others := [part for part in parts if part in ("year", "holiday")]:
+        raise ValueError(f"encode: expected parts that repeat, received {others[0]}; give it another operation")
+    if embedding is not None:
+        raise ValueError("sin and cos have no embedding; remove embedding")
 
 
 def _check_unit(op: DateOp, parts: Sequence[Part], unit: Unit) -> DateOp:

@@ -384,6 +384,9 @@ def test_parts_of_dates_equal_pythons(transform_result: Any) -> None:
             assert outputs["when_hour"][index] == when.hour + 1
             assert outputs["when_minute"][index] == when.minute + 1
             assert outputs["when_day_of_year"][index] == when.timetuple().tm_yday
+            for part, angle in (("month", (when.month - 1) / 12), ("hour", when.hour / 24)):
+                circle = np.sin(2 * np.pi * angle), np.cos(2 * np.pi * angle)
+                float32_sum(1).assert_close(outputs[f"when_{part}_cyclical"][index], circle)
         if row["stamp"] is not None:
             stamp = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=row["stamp"])
             assert outputs["stamp_hour"][index] == stamp.hour + 1

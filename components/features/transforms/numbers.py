@@ -101,14 +101,22 @@ def _cyclical(op: Cyclical, column: FirstValues, _analyzed: None) -> tf.Tensor:
 @operation(
     DatePart,
     requirement=lambda op, column, name: _moments_of_years(op, column),
-    output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding, ordered=True) if op.part in SPANS else Dense(),
+    output_spec=lambda op, name, size: _date_spec(op),
     elementwise=True,
 )
 def _date_part(op: DatePart, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
     value, present = dates.part_of(column, op.part, op.unit, op.order, op.holidays)
+    if op.encode == "cyclical":
+        return _circle(value - SPANS[op.part].first, present, SPANS[op.part].count)
     if op.part in SPANS:
         return with_missing(value - SPANS[op.part].first, present)
     return _scale(tf.cast(value, tf.float64), present, moments)
+
+
+def _date_spec(op: DatePart) -> Dense | Ids:
+    if op.is_id:
+        return Ids(op.rows, width=op.embedding, ordered=True)
+    return Dense(2 if op.encode == "cyclical" else 1)
 
 
 def _moments_of_years(op: DatePart, column: FirstValues) -> Moments | None:

@@ -54,7 +54,10 @@ OTHERS = {
     "tags": [{op: OPTIONS[op]} for op in ("hash", "multi_hot", "split", "text", "date_parts")],
     "picture": {"image": OPTIONS["image"]},
     "never_picture": {"image": OPTIONS["image"]},
-    "when": {"date_parts": ["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]},
+    "when": [
+        {"date_parts": ["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]},
+        {"date_parts": {"parts": ["month", "hour"], "encode": "cyclical"}},
+    ],
     "stamp": {"date_parts": {"parts": ["hour", "year"], "unit": "milliseconds"}},
     "never_when": {"date_parts": ["year", "hour"]},
     "note": {"text": {"vocabulary": 20, "ngrams": 3, "max_values": 8}},
