@@ -152,8 +152,8 @@ def _value(field: Schema, definitions: Schema) -> str:
         return ("; or " if any("," in each for each in choices) else " or ").join(choices)
     kind = field.get("type")
     if kind == "array" and "prefixItems" in field:
-        kinds = {"number": "float", "integer": "int"}
-        return f"list of {len(field['prefixItems'])} {_KINDS[kinds[field['prefixItems'][0]['type']]]}"
+        kinds = {"number": _KINDS["float"], "integer": _KINDS["int"], "string": "texts"}
+        return f"list of {len(field['prefixItems'])} {kinds[field['prefixItems'][0]['type']]}"
     if kind == "array":
         items = _value(field["items"], definitions).replace("list of", "lists of")
         return "list of " + re.sub(r"\bnumber\b", "numbers", items)

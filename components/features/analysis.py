@@ -35,6 +35,7 @@ from components.features.accumulators import (
     VocabularyAccumulator,
 )
 from components.features.column import graph_function
+from components.features.value_table import CountAccumulator, TargetMeanAccumulator, ValueTable
 
 
 @dataclass(frozen=True)
@@ -238,13 +239,43 @@ class UnparsedDates:
         return UnparsedDatesAccumulator()
 
 
+@dataclass(frozen=True)
+class ValueStatistics:
+    """Requires a ValueTable. All tensors have the shape [n].
+
+    Attributes:
+      keys: Keys of the values, int64; see ValueTable.
+      folds: Folds of the rows, int64.
+      classes: Hashes of the classes of the rows, int64; all the same if the label is a number.
+      labels: Labels of the rows, float64; NaN if a row has none.
+      weights: Weights of the rows, float64.
+      table: Accumulator that computes the table.
+    """
+
+    keys: tf.Tensor
+    folds: tf.Tensor
+    classes: tf.Tensor
+    labels: tf.Tensor
+    weights: tf.Tensor
+    table: CountAccumulator | TargetMeanAccumulator
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """The arguments of the accumulator's `add`."""
+        return self.keys, self.folds, self.classes, self.labels, self.weights
+
+    def accumulator(self) -> CountAccumulator | TargetMeanAccumulator:
+        """Return the accumulator of this statistic."""
+        return self.table
+
+
 NumberRequirement = Moments | Quantiles | Edges
 """A requirement whose result is numbers: float64 of shape [width] or [width, columns]."""
 FileRequirement = Vocabulary | Scale | Collisions | UnparsedDates
 """A requirement whose result is a file, which the graph refers to by its path."""
-Requirement = NumberRequirement | FileRequirement
-Result: TypeAlias = "npt.NDArray[np.float64] | str"
-"""The result of a requirement: numbers, or the path of a file."""
+Requirement = NumberRequirement | FileRequirement | ValueStatistics
+Result: TypeAlias = "npt.NDArray[np.float64] | str | ValueTable"
+"""The result of a requirement: numbers, the path of a file, or a table of values."""
 
 
 def file_name(requirement: FileRequirement) -> str:
@@ -255,12 +286,15 @@ def file_name(requirement: FileRequirement) -> str:
     return f"vocabulary_{safe}"
 
 
-def constant(result: Result) -> tf.Tensor:
+def constant(result: Result) -> tf.Tensor | ValueTable:
     """Put the result of a requirement into the graph that is being traced.
 
     Returns:
-      The result as a tensor, in the form of `analyze`.
+      The result as a tensor, in the form of `analyze`. A table remains a table: the operation decides which of its
+      parts the graph needs.
     """
+    if isinstance(result, ValueTable):
+        return result
     if not isinstance(result, str):
         return tf.constant(result, tf.float64)
     # Use an eager tensor, so that TFT creates a lookup table once instead of in every call of the graph.
@@ -275,12 +309,12 @@ def analyze(requirements: Sequence[Requirement]) -> list[tf.Tensor]:
     """Analyze the training split with analyzers of TFT.
 
     Args:
-      requirements: Statistics to compute.
+      requirements: Statistics to compute, except ValueStatistics: TFT would have to know the size of their tables.
 
     Returns:
       The results in the same order, as tensors of the transform graph; see the classes of the requirements.
     """
-    numbers = iter(_analyze_numbers([item for item in requirements if not isinstance(item, FileRequirement)]))
+    numbers = iter(_analyze_numbers([item for item in requirements if isinstance(item, NumberRequirement)]))
     paths = iter(_analyze_files([item for item in requirements if isinstance(item, FileRequirement)]))
     return [next(paths) if isinstance(item, FileRequirement) else next(numbers) for item in requirements]
 

@@ -12,11 +12,14 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
 from components.features.base_op import Dtype
+
+if TYPE_CHECKING:
+    from components.features.target import Target
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Parsed: TypeAlias = tf.Tensor | tf.SparseTensor
@@ -78,12 +81,16 @@ class Column(FirstValues):
         first values, and each op of a graph costs time.
       reference: Another column that an operation compares the values with.
       is_raw: Whether this is a column of the data, rather than computed from several columns.
+      others: Further columns that the operation reads, in the order of its settings.
+      target: Labels and folds of the rows, for an operation that uses the label.
     """
 
     name: str
     parsed: Parsed | Callable[[], Parsed]
     reference: Column | None = None
     is_raw: bool = False
+    others: tuple[Column, ...] = ()
+    target: Target | None = None
 
     def where_present(self, tensor: tf.Tensor) -> tf.Tensor:
         """Select the elements of a tensor of shape [batch] where the value is present; shape [n]."""

@@ -27,6 +27,8 @@ from components.base.registry import Registry
 from components.features import feature_names
 from components.features.base_op import Dtype, Embedded, Op
 from components.features.date_ops import DatePart, DateParts
+from components.features.encoding_ops import Count, TargetMean
+from components.features.geo_ops import GeoDistance
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence, OfHistory, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text
@@ -208,6 +210,7 @@ OPS: Registry[type[Op]] = Registry(
         op.model_fields["op"].default: op
         for op in (
             ZScore, Log, MinMax, Clip, PassThrough, Missing, PiecewiseLinear, Cyclical, Bucketize, Vocab, Hash,
+            TargetMean, Count, GeoDistance,
             MultiHot, Split, Text, Vectors, EventSequence, TimeGaps, DatePart, DateParts, Image,
         )
     },
@@ -297,7 +300,8 @@ class Feature:
     Attributes:
       name: Name of the feature.
       op: Settings of the operation.
-      columns: Raw columns that the feature is computed from; several for a cross, and for `time_gaps` with `until`.
+      columns: Raw columns that the feature is computed from; several for a cross, for `geo_distance`, and for
+        `time_gaps` with `until`.
       key: Position in the `features` section, for error messages.
       shares: Name of the feature whose IDs and embeddings this feature shares. If None, it does not share them.
       along: Name of the feature of the sequence whose events the IDs belong to. If None, they are not along a sequence.
@@ -385,6 +389,8 @@ class FeaturesConfig(Section):
             feature = replace(feature, along=feature_names.feature(op.along, "sequence"))
         if isinstance(op, TimeGaps) and op.until is not None:
             return replace(feature, columns=(column, op.until))
+        if isinstance(op, GeoDistance):
+            return replace(feature, columns=(column, *op.columns))
         if isinstance(op, EventSequence) and op.of is not None:
             owner = self._find_op(op.of, Vocab, Hash)
             id_fields = ("buckets", "min_frequency") if isinstance(owner, Hash) else ("size", "oov_buckets")
@@ -399,7 +405,7 @@ class FeaturesConfig(Section):
         return frozenset(column for column, ops in self.columns.items() if any(isinstance(op, OfHistory) for op in ops))
 
     def check_against(self, config: Any) -> Iterator[Problem]:
-        """Yield operations that repeat a feature, and embedding widths that the kind of the model ignores."""
+        """Yield operations that repeat a feature, that do not fit the label or Transform, and widths without effect."""
         known: set[str] = set()
         for feature in self.declared:
             if feature.name in known:
@@ -409,6 +415,14 @@ class FeaturesConfig(Section):
             if isinstance(feature.op, Embedded) and feature.op.embedding is not None and config.model.kind == "dlrm":
                 message = "with dlrm, all vectors have the width model.embedding; remove it"
                 yield Problem(("features", *feature.key, "embedding"), message)
+            if isinstance(feature.op, TargetMean):
+                received = "data.labels" if len(config.data.declared_labels) > 1 else config.data.task
+                if received in ("data.labels", "retrieval"):
+                    message = f"target_mean expects one label, of another task than retrieval, received {received}"
+                    yield Problem(("features", *feature.key), f"{message}; choose another operation")
+            if feature.op.is_columnar and not config.runtime.is_vectorised("Transform"):
+                message = f"TFX's executor of Transform does not compute {feature.op.op}; remove it"
+                yield Problem(("features", *feature.key), f"{message}, or add Transform to runtime.vectorised")
 
     def list_code(self) -> tuple[str, ...]:
         """Return the modules of installed packages and the files that operations use, which are part of cache keys."""

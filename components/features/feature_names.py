@@ -16,6 +16,9 @@ NO_ROW_KEY = 0
 """Key of a row without a group or a time."""
 FOLD = "fold"
 """Name of the cross-validation fold that a row belongs to: int64. The Trainer adds it to the transformed features."""
+DRAWN = "__drawn__"
+"""Name of a column that only training rows have, and only while Transform reads them: a random int64 per row, from
+which `target_mean` chooses the fold of the row."""
 LABEL_CLASSES = "label_classes"
 """Vocabulary file of a multiclass label. Line i contains class i."""
 LABEL_COUNTS = "label_counts"

@@ -100,6 +100,32 @@ def _compute_label(
     return LabelTensor((_count_texts(texts, counts_name), *item_counts), lambda _: classes)
 
 
+def label_values(declared: Label, plan: FeaturePlan, columns: Mapping[str, Column]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the label of rows as numbers whose mean is a share or a mean, without statistics of other rows.
+
+    Returns:
+      The name of the class, string, which is empty unless the task is multiclass; and the number, float64: 1 for
+      multiclass, otherwise the label. The number is NaN if the row has no label. Both have the shape [batch].
+
+    Raises:
+      InputError: If the label's expression does not fit the types of its columns.
+    """
+    parsed = declared.expression
+    if plan.task == "multiclass":
+        texts, known = _classes(columns[parsed.columns[0]])
+        numbers = tf.ones_like(texts, tf.float64)
+    else:
+        value = _evaluate(declared, {name: columns[name] for name in parsed.columns})
+        texts = tf.fill(tf.shape(value), "")
+        known = (
+            tf.ones_like(value, tf.bool)
+            if value.dtype == tf.bool
+            else _is_present(_countable(value) if value.dtype == tf.string else value)
+        )
+        numbers = tf.cast(value if plan.task == "regression" else _binarize(value)[1], tf.float64)
+    return texts, tf.where(known, numbers, tf.constant(float("nan"), tf.float64))
+
+
 def _classes(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the classes as strings, or the text for rows without a class, and whether a row has one; both [batch]."""
     texts = column.decimal_texts() if column.dtype == "float" else column.texts()

@@ -16,10 +16,14 @@ from components.features.column_group import ColumnGroup, Columns
 from components.features.config import Feature, Hashed
 from components.features.date_ops import DatePart
 from components.features.dates import find_dates
+from components.features.encoding_ops import TargetMean
 from components.features.feature_spec import Dense, Ids, VocabularySize
+from components.features.geo_ops import GeoDistance
 from components.features.operation import find_operation
 from components.features.sequence_ops import EventSequence, OfHistory, TimeGaps
+from components.features.target import Target
 from components.features.text_ops import Text
+from components.features.value_table import ValueTable
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,13 @@ class FeatureGroup:
         return find_operation(self.op).requirement(self.op, self.source, self.name)
 
 
-def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, ...]:
+def group(features: Sequence[Feature], columns: Columns, target: Target | None = None) -> tuple[FeatureGroup, ...]:
     """Divide features into groups, in the order of their first features.
 
     Args:
       features: Features in the order of the config.
       columns: Columns of a batch.
+      target: Labels and folds of the rows. None if no operation uses them.
 
     Raises:
       InputError: If an operation does not accept a column's dtype.
@@ -68,17 +73,20 @@ def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, 
             (name,) = feature.columns
             key = feature.op.model_dump_json(), columns.dtype(name), columns.is_sparse(name)
         members.setdefault(key, []).append(feature)
-    return tuple(FeatureGroup(tuple(features), _read_source(features, columns)) for features in members.values())
+    return tuple(
+        FeatureGroup(tuple(features), _read_source(features, columns, target)) for features in members.values()
+    )
 
 
 def _is_elementwise(feature: Feature) -> bool:
     return find_operation(feature.op).is_elementwise(feature.op) and len(feature.columns) == 1
 
 
-def _read_source(features: Sequence[Feature], columns: Columns) -> Column | ColumnGroup:
+def _read_source(features: Sequence[Feature], columns: Columns, target: Target | None) -> Column | ColumnGroup:
     if _is_elementwise(features[0]):
         return columns.group([feature.columns[0] for feature in features])
-    return read(features[0], columns)
+    source = read(features[0], columns)
+    return replace(source, target=target) if isinstance(features[0].op, TargetMean) else source
 
 
 def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
@@ -91,6 +99,8 @@ def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
     _check_dtypes(feature, {column.name: column.dtype for column in sources})
     if isinstance(feature.op, TimeGaps):
         return replace(sources[0], reference=sources[1]) if feature.op.until else sources[0]
+    if isinstance(feature.op, GeoDistance):
+        return replace(sources[0], others=tuple(sources[1:]))
     return sources[0] if len(sources) == 1 else join(sources)
 
 
@@ -156,7 +166,7 @@ def require_unparsed_dates(features: Sequence[Feature], columns: Columns) -> lis
     ]
 
 
-def apply(group: FeatureGroup, analyzed: tf.Tensor | None) -> dict[str, tf.Tensor]:
+def apply(group: FeatureGroup, analyzed: tf.Tensor | ValueTable | None) -> dict[str, tf.Tensor]:
     """Compute the features of a group.
 
     Args:
@@ -175,9 +185,17 @@ def _is_group(group: FeatureGroup) -> bool:
     return isinstance(group.source, ColumnGroup)
 
 
-def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
-    """Return dtype, shape and cardinality of a feature."""
+def output_spec(feature: Feature, size: VocabularySize, classes: int = 1) -> Dense | Ids:
+    """Return dtype, shape and cardinality of a feature.
+
+    Args:
+      feature: The feature.
+      size: Function from the name of a vocabulary to its number of entries.
+      classes: Number of classes of a multiclass label; 1 for other labels.
+    """
     spec = find_operation(feature.op).output_spec(feature.op, feature.vocabulary, size)
+    if isinstance(spec, Dense) and isinstance(feature.op, TargetMean):
+        return replace(spec, width=classes)
     if isinstance(spec, Ids) and isinstance(feature.op, Embedded):
         composition = feature.op.composition or "product"
         spec = replace(spec, quotients=feature.op.quotient_remainder, composition=composition)

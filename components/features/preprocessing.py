@@ -10,12 +10,16 @@ from typing import Any
 import tensorflow as tf
 
 from components.base import user_code
+from components.base.errors import InputError
 from components.features import feature_names, ops, row_key, row_weight
 from components.features.analysis import Collisions, Requirement, UnparsedDates, analyze
 from components.features.column import Parsed
 from components.features.column_group import Columns
+from components.features.encoding_ops import TargetMean
 from components.features.label import LabelTensor, label
 from components.features.plan import FeaturePlan
+from components.features.target import Target
+from components.features.value_table import ValueTable
 
 PATH = f"{__name__}.preprocessing_fn"
 """Import path of the function, which is a parameter of TFX's Transform."""
@@ -32,13 +36,20 @@ def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -
       Transformed name → tensor; see `ops.output_spec` for features, and `label.LabelTensor` for the label.
 
     Raises:
-      InputError: If an operation does not accept a column's dtype, or the user's function failed.
+      InputError: If an operation does not accept a column's dtype, TFX's executor does not compute it, or the user's
+        function failed.
     """
     plan = FeaturePlan.model_validate_json(custom_config["plan"])
     user_fn = plan.features.preprocessing_fn
     if user_fn:
         takes_config = "custom_config" in inspect.signature(user_code.load(user_fn)).parameters
         return dict(user_code.call(user_fn, inputs, **({"custom_config": custom_config} if takes_config else {})))
+    tables = [feature.op.op for feature in plan.features.declared if feature.op.is_columnar]
+    if tables:
+        raise InputError(
+            f"Transform: expected this project's executor for the operation {tables[0]}, received TFX's",
+            "remove runtime.vectorised, or the operation",
+        )
     declared = DeclaredOperations(plan, Columns(inputs))
     requirements = declared.requirements
     return declared.outputs(dict(zip(requirements, analyze(list(requirements.values())), strict=True)))
@@ -58,8 +69,9 @@ class DeclaredOperations:
     def __init__(self, plan: FeaturePlan, columns: Columns) -> None:
         self._columns = columns
         self._features = plan.features.declared
-        self._groups = ops.group(self._features, self._columns)
         self._weight = None if plan.weight is None else row_weight.compute(self._columns[plan.weight])
+        target = Target(plan, columns, self._weight) if uses_target(plan) else None
+        self._groups = ops.group(self._features, self._columns, target)
         self._label = label(plan, self._columns, self._weight)
         self._row_keys = {} if plan.row_key is None else row_key.compute(plan.row_key, self._columns)
 
@@ -80,7 +92,7 @@ class DeclaredOperations:
         ]
         return requirements | {requirement.name: requirement for requirement in reported}
 
-    def outputs(self, results: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def outputs(self, results: Mapping[str, tf.Tensor | ValueTable]) -> dict[str, tf.Tensor]:
         """Return the features, the label, the weight and the row key, computed from the results of the requirements."""
         computed: dict[str, tf.Tensor] = {}
         for number, group in enumerate(self._groups):
@@ -97,18 +109,25 @@ def _label_names(label: LabelTensor) -> list[str]:
     return [f"{feature_names.LABEL}/{number}" for number in range(len(label.requirements))]
 
 
-def _name_result(number: int, group: ops.FeatureGroup, result: tf.Tensor | None) -> tf.Tensor | None:
+def _name_result(
+    number: int, group: ops.FeatureGroup, result: tf.Tensor | ValueTable | None
+) -> tf.Tensor | ValueTable | None:
     """Give the analysis results of a group a name in the graph, and add a constant with the names of its features.
 
     `host.export` reads both. The path of a file remains an eager tensor, see `analysis.constant`.
     """
-    if result is None or result.dtype == tf.string:
+    if result is None or isinstance(result, ValueTable) or result.dtype == tf.string:
         return result
     name = feature_names.feature_names_constant(number)
     features = tf.constant([feature.name for feature in group.features], name=name)
     # TFT removes ops on which no output depends, so make the result depend on the names.
     with tf.control_dependencies([features]):
         return tf.identity(result, feature_names.analysis_tensor(number))
+
+
+def uses_target(plan: FeaturePlan) -> bool:
+    """Return whether an operation of the plan uses the label of the training rows."""
+    return any(isinstance(feature.op, TargetMean) for feature in plan.features.declared)
 
 
 def columns_read(plan: FeaturePlan) -> list[str]:

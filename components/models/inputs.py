@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from components.features import ops
+from components.features import feature_names, ops
 from components.features.feature_spec import Dense, Ids, VocabularySize
 from components.features.plan import FeaturePlan
 
@@ -41,7 +41,8 @@ def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
       vocabulary_size: Function from the name of a vocabulary to its number of entries.
     """
     declared = plan.features.declared
+    classes = vocabulary_size(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else 1
     return Inputs(
-        {feature.name: ops.output_spec(feature, vocabulary_size) for feature in declared},
+        {feature.name: ops.output_spec(feature, vocabulary_size, classes) for feature in declared},
         {feature.name: feature.columns for feature in declared},
     )

@@ -17,9 +17,11 @@ from components.data import file_io, skew_sample
 from components.data.examples import Examples, Format, ParquetWriter
 from components.data.skew_sample import Sample, Sampler
 from components.data.tfrecord_writer import TfrecordWriter, frame_examples
-from components.transform import transform_graph
+from components.features.plan import FeaturePlan
+from components.transform import drawn_rows, transform_graph
 from components.transform.ranges import BundleFn, SplitKey, SplitRange
 from components.transform.raw_batches import RawBatches
+from components.transform.transform_graph import TransformGraph
 
 _SHARD = 64 << 20
 """Bytes of rows, before compression, after which the next file begins: enough to read at full speed, and few enough
@@ -59,6 +61,8 @@ class Rows:
       temporary: Folder for files that are being written.
       folders: Split → folder of its files.
       graph: Folder of the transform graph, which receives the sample.
+      plan: Plan as JSON, if operations use the label of the rows from which the graph was computed; otherwise None.
+      analyzed: Splits with these rows.
     """
 
     schema: bytes
@@ -67,6 +71,8 @@ class Rows:
     temporary: str
     folders: Mapping[SplitKey, str]
     graph: str
+    plan: str | None = None
+    analyzed: frozenset[str] = frozenset()
 
 
 class ApplyGraph(beam.PTransform):  # type: ignore[misc]
@@ -105,7 +111,11 @@ class _TransformFn(BundleFn):
 
     def setup(self) -> None:
         """Create the objects that are not pickled."""
-        self._raw = RawBatches(schema_pb2.Schema.FromString(self._rows.schema), self._rows.columns)
+        schema = schema_pb2.Schema.FromString(self._rows.schema)
+        self._raw = RawBatches(schema, self._rows.columns)
+        self._plan = None if self._rows.plan is None else FeaturePlan.model_validate_json(self._rows.plan)
+        if self._plan is not None:
+            self._drawn = drawn_rows.extend(schema, list(self._rows.columns or ()))
         self._examples = Examples((), self._rows.stored, self._raw.schema)
 
     def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Shard | beam.pvalue.TaggedOutput]:
@@ -121,10 +131,10 @@ class _TransformFn(BundleFn):
                     if batch:
                         keys = skew_sample.draw_keys(element.path, first, number, batch.num_rows)
                         sampler = Sampler(keys, batch)
-                        for transformed in graph.transform(self._raw, batch):
+                        for transformed in self._transform(graph, key, batch, first, number):
                             writer.write(transformed)
                             sampler.add(transformed)
-                        samples.append(sampler.sample())
+                        samples.append(self._serve(graph, key, sampler.sample()))
                         if _is_large(samples):
                             samples = [skew_sample.merge(samples)]
                     if writer.is_full:
@@ -134,6 +144,22 @@ class _TransformFn(BundleFn):
                 yield writer.close()
         if samples:
             yield beam.pvalue.TaggedOutput(_SAMPLES, skew_sample.merge(samples))
+
+    def _transform(
+        self, graph: TransformGraph, key: SplitKey, batch: pa.RecordBatch, first: int, number: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the transformed rows of a batch."""
+        if self._plan is None or key.split not in self._rows.analyzed:
+            return graph.transform(self._raw, batch)
+        return graph.transform(self._drawn, drawn_rows.draw(batch, first, number))
+
+    def _serve(self, graph: TransformGraph, key: SplitKey, sample: Sample) -> Sample:
+        """Return a sample with the features that a model serves, with which later nodes compare the model."""
+        if self._plan is None or key.split not in self._rows.analyzed:
+            return sample
+        served = skew_sample.concatenate(list(graph.transform(self._raw, sample.raw)))
+        drawn_rows.check_served(self._plan, sample.transformed, served)
+        return sample._replace(transformed=served)
 
     def _batches(self, element: SplitRange) -> Iterator[pa.RecordBatch | None]:
         """Yield the batches of a range, or None if the range is empty."""

@@ -26,11 +26,19 @@ from components.data import file_io
 from components.data.examples import Examples, FileRange, Format
 from components.data.saved_model import column_of
 from components.features.accumulators import VocabularyAccumulator
-from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, file_name
+from components.features.analysis import (
+    FileRequirement,
+    Requirement,
+    Result,
+    ValueStatistics,
+    Vocabulary,
+    file_name,
+)
 from components.features.column_group import Columns
 from components.features.plan import FeaturePlan
-from components.features.preprocessing import DeclaredOperations, columns_read
-from components.transform import text_counts, transform_graph
+from components.features.preprocessing import DeclaredOperations, columns_read, uses_target
+from components.features.value_table import ValueAccumulator
+from components.transform import drawn_rows, text_counts, transform_graph
 from components.transform.analysis_cache import AnalysisCache
 from components.transform.ranges import BundleFn, SplitRange
 from components.transform.raw_batches import RawBatches
@@ -142,8 +150,12 @@ class _Requirements:
     """The requirements of the declared operations, and the graph that computes the inputs of their accumulators."""
 
     def __init__(self, declaration: Declaration) -> None:
-        plan, self.batches = declaration.feature_plan(), declaration.raw_batches()
-        self.examples = Examples((), declaration.stored, self.batches.schema)
+        plan, stored = declaration.feature_plan(), declaration.raw_batches()
+        self.examples = Examples((), declaration.stored, stored.schema)
+        self.stored_specs = stored.specs
+        self.draws = uses_target(plan)
+        schema = schema_pb2.Schema.FromString(declaration.schema)
+        self.batches = drawn_rows.extend(schema, columns_read(plan)) if self.draws else stored
         self.names: list[str] = []
         self.statistics: list[Statistic] = []
         self.assets: dict[str, str] = {}
@@ -197,7 +209,9 @@ class _Requirements:
         """Yield the states of the accumulators for all rows of some ranges; several states for a large vocabulary."""
         states: dict[Key, Any] = {}
         for file_range in file_ranges:
-            for batch in self.examples.read(file_range):
+            for number, batch in enumerate(self.examples.read(file_range)):
+                if self.draws:
+                    batch = drawn_rows.draw(batch, file_range.first, number)
                 arrays = self.arrays(batch)
                 for index, (statistic, batch_arrays) in enumerate(zip(self.statistics, arrays, strict=True)):
                     accumulator = statistic.accumulator
@@ -261,6 +275,8 @@ def _tensors(requirement: Requirement) -> list[tf.Tensor]:
     tensors = list(requirement.tensors)
     if isinstance(requirement, Vocabulary):
         tensors.append(tf.strings.to_hash_bucket_fast(tensors[0], _PARTS))
+    elif isinstance(requirement, ValueStatistics):
+        tensors.append(requirement.keys % _PARTS)
     return tensors
 
 
@@ -326,8 +342,8 @@ def _file_ranges(elements: Iterable[SplitRange]) -> Iterator[FileRange]:
 
 
 def _divide_parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
-    """Divide the arrays of a vocabulary into parts. The last array contains the parts of the texts."""
-    if not isinstance(accumulator, VocabularyAccumulator):
+    """Divide the arrays of a vocabulary or a table into parts. The last array contains the parts of the values."""
+    if not isinstance(accumulator, (VocabularyAccumulator, ValueAccumulator)):
         yield 0, arrays
         return
     *columns, parts = arrays
@@ -370,7 +386,7 @@ def _write_graph(folder: str, results: Mapping[int, Result], declaration: Declar
     operations = DeclaredGraph(declaration.plan, results_by_name)
     return transform_graph.write(
         lambda inputs: operations.outputs(Columns(inputs)),
-        requirements.batches.specs,
+        requirements.stored_specs,
         requirements.assets,
         folder,
         operations,

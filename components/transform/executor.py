@@ -133,6 +133,8 @@ class Executor(StockExecutor):
                     task.temporary,
                     task.split_folders(),
                     task.folder,
+                    plan.model_dump_json() if plan is not None and preprocessing.uses_target(plan) else None,
+                    frozenset(task.analyzed),
                 )
                 _ = transformed | "Apply" >> ApplyGraph(rows, graph)
         compat.write_schema(task.schema, file_io.join(task.folder, tft.TFTransformOutput.RAW_METADATA_DIR))

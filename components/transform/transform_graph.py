@@ -17,6 +17,7 @@ import tensorflow_transform as tft
 from components.base.errors import InputError
 from components.compat import tft as compat
 from components.data import examples
+from components.features import feature_names
 from components.features.analysis import Result, constant
 from components.features.column_group import Columns
 from components.features.plan import FeaturePlan
@@ -46,7 +47,10 @@ class DeclaredGraph:
     results: Mapping[str, Result]
 
     def outputs(self, columns: Columns) -> dict[str, tf.Tensor]:
-        """Compute the transformed features of a batch in the graph that is being traced."""
+        """Compute the transformed features of a batch in the graph that is being traced.
+
+        The columns contain `feature_names.DRAWN` if the rows are training rows, whose labels are in the results.
+        """
         plan = FeaturePlan.model_validate_json(self.plan)
         constants = {name: constant(result) for name, result in self.results.items()}
         return DeclaredOperations(plan, columns).outputs(constants)
@@ -124,7 +128,8 @@ class TransformGraph:
             if isinstance(spec, tf.io.FixedLenFeature)
         )
         self._rows = max(1, min(_CALL_ROWS, _CALL_BYTES // max(width, 1)))
-        self._on_matrices: _OnMatrices | None = None
+        # By whether the rows are training rows with drawn folds.
+        self._on_matrices: dict[bool, _OnMatrices] = {}
 
     @functools.cached_property
     def _function(self) -> compat.Function:
@@ -133,13 +138,16 @@ class TransformGraph:
 
     def transform(self, batches: RawBatches, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the transformed rows of a batch that was read with `batches.schema`."""
-        if self._graph.declared and not self._on_matrices:
-            self._on_matrices = _OnMatrices(self._graph.declared, batches)
+        is_drawn = feature_names.DRAWN in batches.specs
+        if self._graph.declared and is_drawn not in self._on_matrices:
+            self._on_matrices[is_drawn] = _OnMatrices(self._graph.declared, batches)
+        on_matrices = self._on_matrices.get(is_drawn)
         for start in range(0, batch.num_rows, self._rows):
             part = batch.slice(start, self._rows)
-            columns = self._on_matrices.transform(part) if self._on_matrices else None
+            columns = on_matrices.transform(part) if on_matrices else None
             if columns is None:
-                converted = self._converter.convert(dict(self._function(batches.tensors(part))))
+                function = on_matrices.on_tensors if on_matrices and is_drawn else self._function
+                converted = self._converter.convert(dict(function(batches.tensors(part))))
                 columns = {name: self._column(converted, name) for name in self.schema.names}
             yield pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
@@ -163,6 +171,7 @@ class _OnMatrices:
 
     def __init__(self, declared: DeclaredGraph, batches: RawBatches) -> None:
         plan = FeaturePlan.model_validate_json(declared.plan)
+        self._declared, self._specs = declared, batches.specs
         self._matrices = RawMatrices(
             batches, [feature.name for feature in batches.schema.feature], plan.features.histories
         )
@@ -178,6 +187,14 @@ class _OnMatrices:
 
         # The module holds the tables of the vocabularies.
         self._function, self._module = self._matrices.trace(stack_outputs, compat.trace)
+
+    @functools.cached_property
+    def on_tensors(self) -> compat.Function:
+        """The operations as a function of tensors, for batches whose rows have several values in a column."""
+        function, self._tensors_module = compat.trace(
+            lambda inputs: self._declared.outputs(Columns(inputs)), [dict(self._specs)]
+        )
+        return function  # type: ignore[no-any-return]
 
     def transform(self, batch: pa.RecordBatch) -> dict[str, pa.Array] | None:
         """Return the features of a batch; None if a row has several values in a column that should have one."""

@@ -1,9 +1,10 @@
-"""Tables of operations with options: weights of words, and holidays; see `zoo_tables`."""
+"""Tables of operations with options: weights of words, holidays, means of labels, and places; see `zoo_tables`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,4 +100,83 @@ def holidays() -> Table:
         "y",
         lambda columns: np.array(columns["y"]),
         stored="parquet",
+    )
+
+
+def _target_mean(values: Sequence[Any], labels: Sequence[int], training: Training) -> npt.NDArray[np.float64]:
+    """Return the smoothed means of the label in 2 folds of the training rows, minus the mean of all rows, in units of
+    the standard deviation. A training row gets the mean of the other fold, any other row the mean of both.
+    """
+    rows = np.flatnonzero(training)
+    # The rows of a file are drawn by their place in a row group and its number.
+    folds = np.random.default_rng([0, 0]).integers(0, 1 << 31, len(rows)) % 2
+    encoded = np.zeros(len(values))
+    for row in range(len(values)):
+        others = rows[folds != folds[np.flatnonzero(rows == row)[0]]] if training[row] else rows
+        known = np.array([labels[other] for other in others], float)
+        same = np.array([labels[other] for other in others if values[other] == values[row]], float)
+        if sum(values[other] == values[row] for other in rows) >= 2:
+            mean = (same.sum() + 3 * known.mean()) / (len(same) + 3)
+            encoded[row] = (mean - known.mean()) / known.std()
+    return encoded
+
+
+@table
+def encoded_values() -> Table:
+    """Keys of texts, integers and floats that are frequent, rare, unknown or missing; places; and hours of a clock."""
+    random = np.random.default_rng(11)
+    shop = [None if number > 7 else f"shop, {number}" for number in random.zipf(1.6, 120).tolist()]
+    code = [int(number) for number in random.integers(-3, 40, 120)]
+    price = [None if number == 4 else number / 10 for number in random.integers(0, 9, 120).tolist()]
+    labels = [int(random.random() < (0.7 if name == "shop, 1" else 0.3)) for name in shop]
+    latitude = [None if row == 5 else round(float(number), 4) for row, number in enumerate(random.normal(48, 9, 120))]
+    longitude = [round(float(number), 4) for number in random.normal(11, 30, 120)]
+    when = [f"2024-03-01 {hour:02}:30" for hour in random.integers(0, 24, 120).tolist()]
+
+    def compute(columns: Columns, training: Training) -> Expected:
+        features: dict[str, npt.NDArray[np.float64]] = {}
+        for name in ("shop", "code", "price"):
+            values = columns[name]
+            features[f"{name}_target_mean"] = _target_mean(values, columns["y"], training)
+            known = [value for value, is_training in zip(values, training, strict=True) if is_training]
+            counts = [0 if value is None else known.count(value) for value in values]
+            features[f"{name}_count"] = np.array(counts) / len(known)
+        north, east = (np.radians(reference.present_numbers(columns[name])) for name in ("latitude", "longitude"))
+        # The spherical law of cosines, from the places to Munich.
+        to_north, to_east = np.radians(48.137), np.radians(11.575)
+        cosine = np.sin(north) * np.sin(to_north) + np.cos(north) * np.cos(to_north) * np.cos(east - to_east)
+        distances = [None if np.isnan(angle) else 6371.0088 * angle for angle in np.arccos(cosine)]
+        angle = 2 * np.pi * np.array([int(text[11:13]) for text in columns["when"]]) / 24
+        return {
+            **features,
+            "latitude_geo_distance": reference.log(distances, training),
+            "when_hour_cyclical": np.stack([np.sin(angle), np.cos(angle)], axis=1),
+        }
+
+    operations = [{"target_mean": {"smoothing": 3, "folds": 2, "min_frequency": 2}}, {"count": {"scale": "share"}}]
+    distance = {"geo_distance": {"longitude": "longitude", "to": [48.137, 11.575]}}
+    return Table(
+        with_rows(
+            {
+                "shop": shop,
+                "code": code,
+                "price": price,
+                "y": labels,
+                "latitude": latitude,
+                "longitude": longitude,
+                "when": when,
+            }
+        ),
+        {
+            "columns": {
+                **dict.fromkeys(("shop", "code", "price"), operations),
+                "latitude": distance,
+                "when": {"date_parts": {"parts": ["hour"], "encode": "cyclical"}},
+            }
+        },
+        compute,
+        "y",
+        lambda columns: np.array(columns["y"]),
+        stored="parquet",
+        tolerance=1e-5,
     )

@@ -19,6 +19,7 @@ from components.evaluator.config import (
 )
 from components.features.base_op import Dtype
 from components.features.expression import Expression, Label
+from components.features.geo_ops import GeoDistance
 from components.ingest.config import SAMPLING_WEIGHT
 from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig
@@ -123,7 +124,13 @@ def _columns_read(config: Config) -> dict[Key, str]:
         for name, cross in config.features.crosses.items()
         for index, column in enumerate(cross.columns)
     }
-    return {("features", "columns", name): name for name in config.features.columns} | crossed
+    measured: dict[Key, str] = {
+        ("features", *feature.key, name): name
+        for feature in config.features.declared
+        if isinstance(feature.op, GeoDistance)
+        for name in feature.op.columns
+    }
+    return {("features", "columns", name): name for name in config.features.columns} | crossed | measured
 
 
 _WORDS: Mapping[Dtype, str] = {"int": "whole numbers", "float": "numbers", "bytes": "text or bytes"}

@@ -39,6 +39,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "date_part": {"part": "month"},
     "date_parts": {"parts": ["month", "year"]},
     "image": {"height": 4, "width": 4},
+    "target_mean": {"smoothing": 2, "folds": 3},
+    "count": {},
+    "geo_distance": {"longitude": "count", "to": [10, -5]},
 }
 APART = ("image", "date_part")
 """Operations that want a column of their own, or stand in another one."""
@@ -137,6 +140,16 @@ def plan() -> FeaturePlan:
     }
     features = FeaturesConfig.model_validate({"columns": {**chosen, **OTHERS}, "crosses": CROSSES})
     return FeaturePlan(features=features, labels=LABELS, task="binary")
+
+
+def stock_plan() -> FeaturePlan:
+    """Return `plan` without the operations that TFX's executor does not compute."""
+    every = plan()
+    columns = {
+        name: tuple(op for op in ops_of if not op.is_columnar) for name, ops_of in every.features.columns.items()
+    }
+    features = every.features.model_copy(update={"columns": columns})
+    return every.model_copy(update={"features": features})
 
 
 def plan_of(op: str) -> FeaturePlan:

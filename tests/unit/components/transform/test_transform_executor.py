@@ -41,7 +41,7 @@ from components.features.unparsed_dates import UnparsedDates
 from components.transform import apply, declared_analysis, executor, transform_graph
 from data import clicks
 from pipeline.authoring.config import load
-from tests.support.data.all_operations import NOTHING, SCHEMA, plan, small_plan, table
+from tests.support.data.all_operations import NOTHING, SCHEMA, small_plan, stock_plan, table
 from tests.support.data.example_files import stored
 from tests.support.data.tolerances import float64_sum
 from tests.support.runs.ingest_runs import FORMATS, TWO_WORKERS, data, ingest
@@ -88,7 +88,7 @@ def assert_equal(ours: Transformed, stock: Transformed, key: str | None = None) 
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     """Return TFX's output for all operations."""
     folder = tmp_path_factory.mktemp("stock")
-    return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", plan(), StockExecutor)
+    return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", stock_plan(), StockExecutor)
 
 
 @both_lines
@@ -103,7 +103,7 @@ def test_every_operation_equals_tfxs(
     monkeypatch.setattr(transform_graph, "_CALL_BYTES", 100_000)
     monkeypatch.setattr(declared_analysis, "_CALL_VALUES", 3_000)
     monkeypatch.setattr(apply, "_SHARD", 100_000)
-    ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", plan())
+    ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", stock_plan())
     assert_equal(ours, stock)
     (artifact,) = ours.examples
     assert len(list(Path(artifact.uri).glob("Split-train/*"))) > 1
@@ -150,11 +150,11 @@ def test_random_tables_are_transformed_as_by_stock_tfx(part: int, tmp_path_facto
         }
         folder = tmp_path_factory.mktemp("random")
         expected = transform(
-            stored(folder / "records", "tfrecord", tables), SCHEMA, folder / "stock", plan(), StockExecutor
+            stored(folder / "records", "tfrecord", tables), SCHEMA, folder / "stock", stock_plan(), StockExecutor
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examples, "BATCH_ROWS", rows)
-            ours = transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan())
+            ours = transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", stock_plan())
         assert_equal(ours, expected)
 
     check()
