@@ -111,6 +111,8 @@ def print_summary(result: RunResult, mode: Mode) -> None:
         console.print(f"tuned: {trial_values.one_line(summary.tuned)}")
     if summary.metrics:
         console.print(*_make_metric_tables(summary), sep="")
+    for label, decision in summary.decisions.items():
+        console.print(plain(f"decision{f' on {label}' if label else ''}: {decision}"))
     if summary.checks:
         console.print(make_checks_table(make_check_rows(summary.checks)))
     for name, node_result in summary.results.items():

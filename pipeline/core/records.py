@@ -16,6 +16,7 @@ from components.evaluator.verdict import Check, ConstantMetric, MissedClasses, S
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
 from components.results import input_wait
+from components.results.decision import Decision
 from components.results.task_load import TaskLoad, describe_imbalance
 from components.serving.check_result import ServingCheckResult
 from pipeline.core.nodes import NODES_WITH_RESULT
@@ -197,6 +198,9 @@ class RunSummary:
     """Results of the config's bounds: whether the model meets them."""
     warnings: tuple[str, ...] = ()
     """Warnings of the verdict, for example of leakage, or of a model that does not beat a constant prediction."""
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    """Name of a label, empty for the only label → the model's decision; empty if the model returns probabilities
+    only."""
     missed_classes: MissedClasses | None = None
     """Classes of which the model recognizes no row of the eval split."""
     verdict: str = NOT_EVALUATED

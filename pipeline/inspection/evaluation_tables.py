@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from components.evaluator.config import RATES, label_of
+from components.evaluator.config import DECISION_METRICS, RATES, label_of
 from components.evaluator.verdict import Check, SliceMetrics, format_slice, reference_of
 from pipeline.core.records import RunSummary
 
@@ -86,6 +86,41 @@ def select_reference_values(summary: RunSummary) -> dict[str, dict[str, float]]:
         for reference, values in references.items()
     }
     return {reference: values for reference, values in known.items() if values}
+
+
+@dataclass(frozen=True)
+class DecisionTable:
+    """The decision of a model on a label.
+
+    Attributes:
+      label: Name of the label; empty for the only label.
+      text: The threshold and its goal in words.
+      rows: Metric → its values on the validation rows, on the eval split, of the best constant and of the baseline on
+        the eval split. None if a value is unknown.
+    """
+
+    label: str
+    text: str
+    rows: dict[str, tuple[float | None, ...]]
+
+
+def list_decisions(summary: RunSummary) -> list[DecisionTable]:
+    """Return the decisions of a model, for the report and the model card."""
+    tables = []
+    for label, decision in summary.decisions.items():
+        names = [name for name in (*DECISION_METRICS, "cost") if name in decision.metrics]
+        named = {name: f"{label}/{name}" if label else name for name in names or DECISION_METRICS}
+        rows: dict[str, tuple[float | None, ...]] = {
+            name: (
+                decision.metrics.get(name),
+                summary.metrics.get(full_name),
+                summary.constant[full_name].value if full_name in summary.constant else None,
+                summary.baseline.get(full_name),
+            )
+            for name, full_name in named.items()
+        }
+        tables.append(DecisionTable(label, str(decision), rows))
+    return tables
 
 
 def split_metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -80,6 +80,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         slices=tuple(metrics for metrics in slices if metrics.slice),
         checks=verdict.checks if verdict else (),
         warnings=verdict.warnings if verdict else (),
+        decisions=verdict.decisions if verdict else {},
         missed_classes=_find_missed_classes(evaluation, graph),
         verdict=_read_verdict(_find_last(store, run, "ModelBlessing")),
         forced=verdict.forced if verdict else None,

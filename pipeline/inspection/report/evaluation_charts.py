@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from markupsafe import Markup
 
@@ -49,6 +49,7 @@ class Matrix:
       rows: Cells as (count, shade), one list per class. Shade 0 means that the cell is empty.
       recall: Recall per class. None if the class does not occur, or if the row stands for several classes.
       precision: Precision per class. None if the class is never predicted, or if it stands for several classes.
+      at: Smallest probability of a row that counts as predicted 1. None if the most probable class counts.
     """
 
     of: str
@@ -56,6 +57,7 @@ class Matrix:
     rows: list[list[tuple[float, int]]]
     recall: list[float | None]
     precision: list[float | None]
+    at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,12 @@ class EvaluationCharts:
       charts: The line charts.
       residuals: Residuals of a regression. None for other tasks.
       matrices: Confusion matrices of the model and, if there is one, of the baseline. Empty for a regression.
-      at: Minimum probability of a row that the confusion matrices count as predicted 1. None if they use the most
-        probable class.
       baseline_differs: Whether the baseline's matrix is left out because the baseline has different classes.
     """
 
     charts: list[Chart] = field(default_factory=list)
     residuals: Residuals | None = None
     matrices: list[Matrix] = field(default_factory=list)
-    at: float | None = None
     baseline_differs: bool = False
 
 
@@ -121,10 +120,10 @@ def draw(plots: Plots, metrics: Mapping[str, Mapping[str, float]], classes: Sequ
             _draw_calibration(buckets, "Calibration: label by probability", _GROUPS),
         ],
         matrices=[
-            _make_matrix(name, plot_data.at_threshold(buckets_of_model), classes)
-            for name, buckets_of_model in buckets.items()
+            replace(_make_matrix(name, plot_data.at_threshold(buckets[name], model.at), classes), at=model.at)
+            for name, model in models.items()
+            if name in buckets
         ],
-        at=plot_data.AT,
     )
 
 

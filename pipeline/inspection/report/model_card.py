@@ -15,7 +15,7 @@ from typing import Any
 from components.evaluator.verdict import reference_of
 from pipeline.core.records import BLESSED, QUARANTINED
 from pipeline.core.text import format_time, plain
-from pipeline.inspection.evaluation_tables import format_slice_name, make_metric_rows
+from pipeline.inspection.evaluation_tables import format_slice_name, list_decisions, make_metric_rows
 from pipeline.inspection.report import evaluation_charts
 from pipeline.inspection.report.answer import make_answer
 from pipeline.inspection.report.content import Content
@@ -91,6 +91,7 @@ def to_markdown(content: Content) -> str:
     ]
     metrics = fields["quantitative_analysis"]["performance_metrics"]
     lines += ["", "## Quantitative analysis", "", *_format_metrics(metrics)]
+    lines += _format_decisions(content)
     lines += _format_evaluation_tables(content)
     lines += ["", "## Considerations", ""]
     for part, title in (("users", "Users"), ("use_cases", "Use cases"), ("limitations", "Limitations")):
@@ -174,6 +175,21 @@ def _format_row(cells: Iterable[object]) -> str:
 def _format_interval(metric: dict[str, Any]) -> str:
     ends = metric.get("confidence_interval")
     return f"{ends['lower_bound']} to {ends['upper_bound']}" if ends else ""
+
+
+def _format_decisions(content: Content) -> list[str]:
+    """Return the lines on the thresholds of the model, with the metrics of its decisions."""
+    lines = []
+    for decision in list_decisions(content.summary):
+        title = f"### Decision: {_escape(decision.label)}" if decision.label else "### Decision"
+        lines += ["", title, "", f"{_escape(decision.text)}.", ""]
+        titles = ("metric", "validation rows", "eval split", "best constant", "previous model")
+        lines += [_format_row(titles), f"|{'---|' * len(titles)}"]
+        lines += [
+            _format_row((name, *("" if value is None else format_figure(value) for value in values)))
+            for name, values in decision.rows.items()
+        ]
+    return lines
 
 
 def _format_evaluation_tables(content: Content) -> list[str]:

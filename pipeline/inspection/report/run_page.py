@@ -32,6 +32,7 @@ from pipeline.inspection import lineage, run_history
 from pipeline.inspection.column_statistics import Column
 from pipeline.inspection.evaluation_tables import (
     format_slice_name,
+    list_decisions,
     make_check_rows,
     make_metric_rows,
     select_reference_values,
@@ -344,6 +345,7 @@ def _prepare_evaluation(content: Content, charts: evaluation_charts.EvaluationCh
         "warnings": summary.warnings[:_CHECKS],
         "warnings_left": max(0, len(summary.warnings) - _CHECKS),
         "references": select_reference_values(summary),
+        "decisions": list_decisions(summary),
         "slices": slices,
         "slices_left": max(0, len(summary.slices) - _SLICES),
         "intervals": any(metrics.intervals for metrics in slices),

@@ -8,6 +8,7 @@ import html
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,9 +16,12 @@ import pytest
 
 from components.base.config_section import Task
 from components.evaluator.importance import Importance
+from components.evaluator.verdict import ConstantMetric
 from components.monitor.report_section import make_section
 from components.monitor.result import Monitoring
 from components.results import version_manifest
+from components.results.decision import Decision
+from pipeline.inspection.report import model_card
 from pipeline.inspection.report.run_page import environment, render, render_section
 from tests.support.runs.pushed import PROVENANCE
 from tests.support.runs.report_runs import HARM, content_of, monitoring, write_run
@@ -91,8 +95,8 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "ROC: recall by false positive rate",
         "model: area 0.7500 baseline: area 0.7000 chance",
         "Calibration: label by probability",
-        "Confusion matrix: model label as 0 as 1 recall 0 387.5 137.5 73.8 % 1 112.5 362.5 76.3 % "
-        "precision 77.5 % 72.5 %",
+        "Confusion matrix: model, as 1 from a probability of 0.5000 label as 0 as 1 recall "
+        "0 387.5 137.5 73.8 % 1 112.5 362.5 76.3 % precision 77.5 % 72.5 %",
         "fail auc few rows company = Blue at least 0.6 0.5000 2",
         "company = Blue 2 0.5000 0.5500 (\N{MINUS SIGN}0.05)",
         "Blue 70.0 % 70.0 %",
@@ -104,6 +108,31 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "nothing was pushed",
     ):
         assert expected in page_text, expected
+
+
+def test_decision_is_shown_with_its_metrics(tmp_path: Path):
+    write_run(tmp_path)
+    content = content_of(tmp_path)
+    metrics = {"precision": 0.5, "recall": 0.75, "f1": 0.6, "cost": 0.125}
+    decision = Decision(0.25, "lowest mean cost with fp 1 and fn 5", None, None, metrics, 1200, 90)
+    measured = {"precision": 0.625, "cost": 0.1875}
+    content.summary = replace(
+        content.summary,
+        decisions={"": decision},
+        metrics={**content.summary.metrics, **measured},
+        constant={"cost": ConstantMetric(0.375)},
+        baseline={"cost": 0.25},
+    )
+    page_text = Parsed(render(content, tmp_path)).text
+    sentence = (
+        "the class is 1 from a probability of 0.25: lowest mean cost with fp 1 and fn 5; on 1,200 validation rows"
+    )
+    assert f"Decision {sentence}, 90 with label 1." in page_text
+    assert "metric validation rows eval split best constant baseline precision 0.5000 0.6250 recall 0.7500" in page_text
+    assert "cost 0.1250 0.1875 0.3750 0.2500" in page_text
+    text = model_card.to_markdown(content)
+    assert f"### Decision\n\n{sentence}, 90 with label 1.\n" in text
+    assert "| cost | 0.1250 | 0.1875 | 0.3750 | 0.2500 |" in text
 
 
 def test_classes_are_named_and_rare_classes_are_combined(tmp_path: Path):
