@@ -11,6 +11,7 @@ import pytest
 
 from components.base.errors import InputError
 from components.evaluator.verdict import Check, ConstantMetric, MissedClasses, SliceMetrics
+from components.results.decision import Decision
 from pipeline.cli.run_output import ProgressDisplay, print_summary
 from pipeline.core.records import BLESSED, NOT_BLESSED, NodeResult, RunResult, RunSummary
 from pipeline.core.run_record import create_run
@@ -172,6 +173,23 @@ def test_references_and_warnings_are_shown(capsys: pytest.CaptureFixture[str]):
         "  - warning: leakage of refund [0]: expected below 0.998, received 1",
         "  - warning: the model never recognizes yes (3 rows): recall 0 % at probability 0.5",
     ]
+
+
+def test_decisions_are_shown_per_label_and_in_json(capsys: pytest.CaptureFixture[str]):
+    decisions = {
+        "click": Decision(0.25, "highest f1", None, None, {"f1": 0.5}, 1200, 90),
+        "buy": Decision(0.75, "threshold 0.75"),
+    }
+    result = make_result(summary=RunSummary(decisions=decisions, verdict=BLESSED))
+    print_summary(result, "plain")
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "decision on click: the class is 1 from a probability of 0.25: highest f1; on 1,200 validation rows, 90 with "
+        "label 1",
+        "decision on buy: the class is 1 from a probability of 0.75; not measured on validation rows",
+    ]
+    print_summary(result, "json")
+    written = json.loads(capsys.readouterr().out)["decisions"]
+    assert (written["click"]["threshold"], written["click"]["metrics"]) == (0.25, {"f1": 0.5})
 
 
 def make_check(passed: bool = True, **fields: Any) -> Check:
