@@ -46,7 +46,7 @@ class OnnxModel:
 
 @dataclass(frozen=True)
 class TensorFlowModel:
-    """A function of TensorFlow, such as a tf.Module or a model of Keras 2 or 3.
+    """A function of TensorFlow, such as a callable tf.Module.
 
     Attributes:
       call: Transformed features by name, as the columns of the tables → float32 [rows] or [rows, outputs].
