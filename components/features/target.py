@@ -53,6 +53,6 @@ class Target:
         drawn = self.columns[feature_names.DRAWN].values
         group = self.plan.row_key
         if group is not None and group.by == "group":
-            keys = row_key.compute(group, self.columns)
+            keys = row_key.compute(group, self.columns)[feature_names.ROW_KEY]
             drawn = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), drawn, keys)
         return drawn % count

@@ -29,7 +29,7 @@ from components.transform import drawn_rows
 from components.transform.executor import StockExecutor
 from tests.support.data.example_files import stored
 from tests.support.data.tolerances import float32_sum, float64_sum, rounding
-from tests.support.runs.ingest_runs import FORMATS
+from tests.support.runs.ingest_runs import FORMATS, TWO_WORKERS
 from tests.support.runs.transform_runs import Transformed, transform
 
 ROWS, FOLDS, SMOOTHING = 300, 3, 4.0
@@ -202,11 +202,12 @@ def test_result_does_not_depend_on_formats_row_groups_and_the_cache(
             np.testing.assert_array_equal(written.rows("train")[name], values)
     monkeypatch.setattr("components.data.examples.BATCH_ROWS", 40)
     one = run(tmp_path / "one", plan("regression", "amount"))
+    threads = run(tmp_path / "threads", plan("regression", "amount"), beam=TWO_WORKERS)
     cached = run(tmp_path / "cached", plan("regression", "amount"), cache=tmp_path / "cache/1")
     again = run(tmp_path / "again", plan("regression", "amount"), cache=tmp_path / "cache/2")
     for split in TABLES:
         rows = one.rows(split)
-        for other in (cached, again):
+        for other in (threads, cached, again):
             order = np.argsort(other.rows(split)["row_pass_through"], kind="stable")
             for name, values in rows.items():
                 float32_sum(8, largest=1100).assert_close(other.rows(split)[name][order], values)
