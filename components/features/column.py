@@ -12,14 +12,11 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import tensorflow as tf
 
 from components.features.base_op import Dtype
-
-if TYPE_CHECKING:
-    from components.features.target import Target
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Parsed: TypeAlias = tf.Tensor | tf.SparseTensor
@@ -71,6 +68,25 @@ class FirstValues:
         return _as_texts(self.values)
 
 
+class RowLabels(Protocol):
+    """The labels, weights and folds of a batch of rows; see `components.features.target.Target`."""
+
+    @property
+    def labels(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The classes and the labels."""
+
+    @property
+    def weights(self) -> tf.Tensor:
+        """The weights of the rows."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the rows have folds."""
+
+    def folds(self, count: int) -> tf.Tensor:
+        """Return the folds of the rows."""
+
+
 @dataclass(frozen=True)
 class Column(FirstValues):
     """A raw column: the first values of the examples, and all values for operations that use them.
@@ -90,7 +106,7 @@ class Column(FirstValues):
     reference: Column | None = None
     is_raw: bool = False
     others: tuple[Column, ...] = ()
-    target: Target | None = None
+    target: RowLabels | None = None
 
     def where_present(self, tensor: tf.Tensor) -> tf.Tensor:
         """Select the elements of a tensor of shape [batch] where the value is present; shape [n]."""

@@ -261,6 +261,18 @@ def gbt() -> Run:
 
 
 @run
+def gbt_linear() -> Run:
+    """Trees and a linear model."""
+    return _run_on_orders(
+        "gbt_linear",
+        _bought(),
+        data={"label": "bought", "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation=AUC,
+        training={},
+    )
+
+
+@run
 def ensemble() -> Run:
     """Trees and networks."""
     return _run_on_orders(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,41 @@ def holidays() -> Table:
     return Table(
         with_rows({"when": when, "y": [row % 2 for row in range(len(when))]}),
         {"columns": {"when": {"date_parts": {"parts": ["weekday", "holiday"], "holidays": "DE"}}}},
+        compute,
+        "y",
+        lambda columns: np.array(columns["y"]),
+        stored="parquet",
+    )
+
+
+@table
+def pretrained_vectors() -> Table:
+    """Values and words that a file of vectors contains or lacks, and missing ones."""
+    file = Path(__file__).parents[1] / "support" / "data" / "vectors.txt"
+    lines = [line.split(" ") for line in file.read_text(encoding="utf-8").splitlines()]
+    # Of equal values, the first counts.
+    vectors = {value: [float(number) for number in numbers] for value, *numbers in reversed(lines)}
+    none = [0.0] * 3
+    codes = [-3, 7, 8, None] * 12
+    notes = ["Red shoes, red!", None, "blue", "shoes", "", "a C é"] * 8
+
+    def compute(columns: Columns, training: Training) -> Expected:
+        known = [
+            [vectors[word.decode()] for word in reference.words(text, 1) if word.decode() in vectors] for text in notes
+        ]
+        return {
+            "code_vectors": np.array([vectors.get(str(code), none) for code in columns["code"]]),
+            "note_vectors": np.array([np.mean(words, axis=0) if words else none for words in known]),
+        }
+
+    return Table(
+        with_rows({"code": codes, "note": notes, "y": [row % 2 for row in range(48)]}),
+        {
+            "columns": {
+                "code": {"vectors": {"path": str(file), "width": 3}},
+                "note": {"vectors": {"path": str(file), "width": 3, "words": True}},
+            }
+        },
         compute,
         "y",
         lambda columns: np.array(columns["y"]),

@@ -7,12 +7,11 @@ import math
 import tensorflow as tf
 
 from components.features.analysis import Moments, ValueStatistics
-from components.features.column import Column, FirstValues
+from components.features.column import Column, FirstValues, RowLabels
 from components.features.encoding_ops import Count, TargetMean
 from components.features.feature_spec import Dense
 from components.features.geo_ops import GeoDistance
 from components.features.operation import operation
-from components.features.target import Target
 from components.features.value_table import MISSING, CountAccumulator, TargetMeanAccumulator, ValueTable
 
 _HASHES = (1 << 63) - 1
@@ -45,7 +44,7 @@ def _require_means(op: TargetMean, column: Column) -> ValueStatistics:
     return ValueStatistics(_keys(column), target.folds(op.folds), hashes, labels, target.weights, accumulator)
 
 
-def _target(column: Column) -> Target:
+def _target(column: Column) -> RowLabels:
     if column.target is None:
         raise ValueError(f"expected a column with a target, received {column.name}")
     return column.target

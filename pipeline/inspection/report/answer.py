@@ -36,7 +36,7 @@ class Measurement:
       better: Which values are better, in words. Empty if it is unknown.
       value: Value of the model.
       interval: 95 % confidence interval of the value. None if it was not computed.
-      constant: Value of the best constant prediction. None if it was not computed.
+      constant: Value of the best constant prediction, or of the seasonal naive forecast. None if it was not computed.
       linear: Value of a linear model. None if it was not computed.
       baseline: Value of the latest blessed model. None if there was none.
       judgement: The comparisons in words.
@@ -67,6 +67,7 @@ class Answer:
     Attributes:
       predicts: What the model predicts. Empty if the config was not recorded.
       measurements: The metrics with a bound, then others, at most four.
+      reference: What the metrics are compared with: the best constant, or the seasonal naive forecast.
       reasons: Why the model is blessed, rejected or missing.
       uses: Columns with their share of the importance, the most important first. Empty if it was not measured.
       failures: Slices that are clearly worse than the whole, and classes that the model never recognizes.
@@ -77,6 +78,7 @@ class Answer:
 
     predicts: str
     measurements: list[Measurement]
+    reference: str
     reasons: list[Remark]
     uses: list[tuple[str, float]]
     failures: list[Remark]
@@ -91,6 +93,7 @@ def make_answer(content: Content) -> Answer:
     return Answer(
         predicts=_describe_prediction(content.config, len(summary.column_types)),
         measurements=[_measure(summary, name) for name in _choose_metrics(summary)],
+        reference=reference_of(summary.constant),
         reasons=list(_list_reasons(content.run, summary)),
         uses=_list_important_columns(content),
         failures=[*_list_worse_slices(summary), *_list_missed_classes(summary)],

@@ -57,7 +57,10 @@ def test_name_of_a_variant_contains_its_options(options: dict[str, Any], name: s
         ),
         ({"steps": 10}, "steps: expected kind pruned, clustered, qat or distilled, received tflite; remove steps"),
         ({"kind": "qat", "quantize": "float16"}, "expected int8 with qat"),
-        ({"kind": "distilled", "student": {"kind": "gbt"}}, "student: expected a network, received a run_fn or trees"),
+        (
+            {"kind": "distilled", "student": {"kind": "gbt"}},
+            "student: expected a network, received trees, a run_fn or train",
+        ),
     ],
 )
 def test_options_without_effect_are_rejected(options: dict[str, Any], message: str) -> None:

@@ -65,8 +65,8 @@ def test_candidates_depend_on_the_number_of_rows(monkeypatch: pytest.MonkeyPatch
         )
 
     assert list_candidates("ensemble", 1_500) == ("ensemble", "linear")
-    assert list_candidates("ensemble", 10_000) == ("gbt", "linear", "ensemble")
-    assert list_candidates("dcn_v2", 10_000) == ("gbt", "linear", "ensemble", "dcn_v2")
+    assert list_candidates("ensemble", 10_000) == ("gbt_linear", "linear", "ensemble")
+    assert list_candidates("dcn_v2", 10_000) == ("gbt_linear", "linear", "ensemble", "dcn_v2")
     assert list_candidates("tabm", 300_000) == ("linear", "tabm")
     assert list_candidates("dcn_v2", 3_000_000) == ("linear", "tabm", "dcn_v2")
 
