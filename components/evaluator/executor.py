@@ -286,7 +286,8 @@ def _measure_leakage(plan: EvaluationPlan, label: Label, inputs: Inputs) -> Leak
     if example_artifacts.format_of(examples) is None:
         return Leakage(unknown="it cannot be looked for, because of the examples' format")
     stored = example_artifacts.examples_of(examples, _SPLIT)
-    return leakage_sample.measure(stored, plan.feature_columns, label.text, plan.task)
+    columns = tuple(name for name in plan.feature_columns if name not in plan.past_columns)
+    return leakage_sample.measure(stored, columns, label.text, plan.task)
 
 
 def _measure_linear_model(plan: EvaluationPlan, label: Label, inputs: Inputs) -> LinearModel:

@@ -39,11 +39,17 @@ class EvaluationPlan(Section):
     """Quantiles that the model predicts; empty unless it has the quantile loss."""
     tweedie_power: float = 1.5
     """Power of the tweedie loss."""
-    forecasts: bool = False
-    """Whether `data.windows` makes the rows, so that the model is compared with the seasonal naive forecast."""
+    past_columns: tuple[str, ...] = ()
+    """Columns that `data.windows` computes from the past of a series. The past may predict the label, so leakage is not
+    looked for in them."""
     force_bless: str | None = None
     """Reason to bless this run's model even if checks fail. As a parameter it is part of the cache key, so that a
     forced run never reuses the verdict of a normal run, nor the reverse."""
+
+    @property
+    def forecasts(self) -> bool:
+        """Whether `data.windows` makes the rows, so that the model is compared with the seasonal naive forecast."""
+        return bool(self.past_columns)
 
     def select_label(self, label: Label) -> EvaluationConfig:
         """Return the metrics and bounds of a label, under names that do not contain the label."""

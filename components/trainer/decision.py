@@ -1,4 +1,4 @@
-"""Decisions: choose the probability from which a binary model answers 1, on rows that the model was not trained on."""
+"""Choice of the threshold of a binary model, on rows that the model was not trained on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Thresholds(NamedTuple):
         above = np.append(1.0 if distinct[0] < 1 else np.nextafter(np.float32(1), np.float32(2)), distinct)
         below = np.append(distinct, 0.0)
         middle = ((above.astype(np.float64) + below) / 2).astype(np.float32)
-        # Between two neighbouring float32 is no other one.
+        # The middle of two neighbouring float32 numbers is rounded to one of them.
         values = np.where(middle > below, middle, above.astype(np.float32))
         tp, fp = (np.append(0.0, sums[last]) for sums in (hits, misses))
         return cls(values, tp, fp, float(hits[-1]), float(misses[-1]))

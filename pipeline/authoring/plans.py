@@ -64,7 +64,7 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
         tweedie_power=config.model.tweedie_power,
         weight=features.weight,
-        forecasts=config.data.windows is not None,
+        past_columns=windows.added if (windows := config.data.ingested_windows) else (),
     )
 
 

@@ -36,6 +36,9 @@ def test_plans_know_the_forecasts(tmp_path: Path) -> None:
     assert training_plan(config).features.row_key == RowKey(by="origin", columns=("origin", "date"))
     plan = evaluation_plan(config)
     assert plan.forecasts
+    assert plan.past_columns == config.data.ingested_windows.added
+    assert "sales_lag_1" in plan.past_columns
+    assert "promotion" not in plan.past_columns, "a column that is known in advance may leak"
     assert plan.evaluation.metrics_for(plan.task, plan.added_metrics)[:2] == ("mase", "wape")
     assert config.data_of(("other.csv",)).windows is None
     history = config.data_of(("other.csv",), is_predicted=True)
