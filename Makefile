@@ -98,5 +98,5 @@ sbom: setup ## sbom.json: the packages of .venv with their licences, as CycloneD
 
 clean: ## removes what set-up and tests made; keeps the runs (out/)
 	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* \
-	  data/taxi data/clicks data/digits data/sessions data/penguins uv.lock
+	  data/taxi data/clicks data/digits data/sessions data/sales data/penguins uv.lock
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -153,7 +153,8 @@ def _create_task(files: Sequence[str], plan: PredictionPlan, model: ModelInterfa
         if name not in names:
             raise InputError(
                 f"{files[0]}: expected the column {name!r}, received none{did_you_mean(name, names)}",
-                f"add it to the data, or remove it from `columns`; the model reads {', '.join(model_columns)}",
+                "add it to the data, remove it from `columns`, or give the config whose data.windows computes it; the "
+                f"model reads {', '.join(model_columns)}",
             )
     if model.columns is None:
         kinds = _guess_kinds(files, reader, all_columns)
