@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from components.base import user_code
-from components.base.config_section import Loss, OrAddedName, Section, check_fields_of_kind
+from components.base.config_section import Loss, OrAddedName, Section, Texts, check_fields_of_kind
 from components.base.names import Build, RunFn, Train
 from components.models.registry import MODELS
 
@@ -25,7 +25,7 @@ IMAGE_KINDS = ("cnn", "application")
 """The kinds that need an image."""
 HISTORY_KINDS = ("din", "bst")
 """The kinds that need a history."""
-LABELS_KINDS = ("esmm", "mmoe")
+LABELS_KINDS = ("esmm", "mmoe", "ple")
 """The kinds that need several labels."""
 ITEM_TO_ITEM_KINDS = ("ease", "item_knn")
 """The kinds of a retrieval that consist of one weight per pair of items instead of a network."""
@@ -34,9 +34,9 @@ MOST_ITEMS = 20_000
 """Maximum number of items for ITEM_TO_ITEM_KINDS. The matrix of float32 weights then needs 1.6 GB."""
 Kind = Literal[
     "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "gbt_linear", "ensemble", "cnn", "application",
-    "din", "bst", "esmm", "mmoe", "two_tower", "ease", "item_knn",
+    "din", "bst", "esmm", "mmoe", "two_tower", "ease", "item_knn", "ple", "final_mlp",
 ]  # fmt: skip
-_NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower")
+_NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower", "final_mlp")
 _DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
 _FORESTS = ("gbt", "gbt_linear", "ensemble")
 WITHOUT_NETWORK = ("gbt", "gbt_linear", *ITEM_TO_ITEM_KINDS)
@@ -46,9 +46,11 @@ _ONLY = {
     "cross_layers": ("dcn_v2",),
     "filters": ("cnn",),
     "attention": ("din", *LABELS_KINDS),
-    "experts": ("mmoe",),
+    "experts": ("mmoe", "ple"),
+    **dict.fromkeys(("label_experts", "levels"), ("ple",)),
+    **dict.fromkeys(("first_gate", "second_gate"), ("final_mlp",)),
     "chain_loss": ("esmm",),
-    "heads": ("bst",),
+    "heads": ("bst", "final_mlp"),
     "blocks": ("bst",),
     **dict.fromkeys(("item", "top_k"), RETRIEVAL_KINDS),
     **dict.fromkeys(("similarity", "temperature"), ("two_tower",)),
@@ -95,8 +97,11 @@ class ModelConfig(Section):
     history, then an mlp together with the other features (Zhou et al. 2018). `bst`: self-attention of the candidate and
     the events (Chen et al. 2019). `esmm`: a chain of labels that require the previous label, as a purchase requires a
     click, with shared embeddings (Ma et al. 2018, Entire Space Multi-Task Model). `mmoe`: several labels, which mix the
-    same experts with different weights (Ma et al. 2018, Multi-gate Mixture-of-Experts). `esmm` and `mmoe` read
-    histories as `din` does. For the task retrieval: `two_tower`: a network for the query and a network for the item,
+    same experts with different weights (Ma et al. 2018, Multi-gate Mixture-of-Experts). `ple`: several labels, each
+    with separate experts in addition to the shared experts, in several levels (Tang et al. 2020, Progressive Layered
+    Extraction). `esmm`, `mmoe` and `ple` read histories as `din` does. `final_mlp`: two mlps over differently weighted
+    features, whose outputs are multiplied (Mao et al. 2023, FinalMLP). For the task retrieval: `two_tower`: a network
+    for the query and a network for the item,
     whose vectors are close to each other if query and item fit (Yi et al. 2019). `ease`: one weight per pair of items,
     with which the items of a user predict each other, solved in closed form (Steck 2019, Embarrassingly Shallow
     Autoencoders for Sparse Data). `item_knn`: the cosine similarity of the item to the items of the user (Sarwar et al.
@@ -130,15 +135,26 @@ class ModelConfig(Section):
     cross_layers: int = Field(default=3, ge=1, le=16)
     """dcn_v2: number of cross layers; n cross layers multiply up to n + 1 features."""
     attention: tuple[PositiveInt, ...] = Field(default=(64, 16), min_length=1)
-    """din, esmm and mmoe: hidden units of the network that weights an event, given the event and the candidate."""
+    """din, esmm, mmoe and ple: hidden units of the network that weights an event, given the event and the candidate."""
     chain_loss: Literal["conditional", "product"] = "conditional"
     """esmm: `conditional` is the likelihood of all labels, where a label counts in the rows that have the previous
     label. `product`, as in the paper, is the loss of the products of probabilities in all rows."""
     experts: int = Field(default=4, ge=2, le=64)
-    """mmoe: number of experts. They have all layers of `hidden` except the last; every label has a separate last layer.
-    """
+    """mmoe: number of experts. ple: number of experts of a level that all labels share. Experts have all layers of
+    `hidden` except the last; every label has a separate last layer."""
+    label_experts: int = Field(default=2, ge=1, le=64)
+    """ple: number of experts of a level that belong to one label; every label has this number."""
+    levels: int = Field(default=2, ge=1, le=8)
+    """ple: number of levels. The experts of a level read the weighted means of the experts of the previous level. With
+    one level, the model is the Customized Gate Control of the paper."""
     heads: int = Field(default=2, ge=1, le=64)
-    """bst: number of attention heads."""
+    """bst: number of attention heads. final_mlp: number of equal parts of the mlps' outputs that are multiplied with
+    each other. More heads need fewer weights."""
+    first_gate: Texts = ()
+    """final_mlp: the columns that weight the features of the first mlp, such as the columns of the user. By default,
+    every feature has a learned constant as its weight."""
+    second_gate: Texts = ()
+    """final_mlp: the columns that weight the features of the second mlp, such as the columns of the item."""
     blocks: int = Field(default=1, ge=1, le=12)
     """bst: number of transformer blocks."""
     filters: tuple[PositiveInt, ...] = Field(default=(32, 64, 128), min_length=1)
@@ -228,6 +244,15 @@ class ModelConfig(Section):
             raise ValueError(
                 f"loss: expected one of {', '.join(_FOREST_LOSSES)}, which trees are trained with in {self.kind}, "
                 f"received {self.loss}; choose another kind, such as tabm"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> ModelConfig:
+        if self.kind == "final_mlp" and self.hidden[-1] % self.heads:
+            raise ValueError(
+                f"heads: final_mlp divides the last layer of hidden into equal parts; expected a divisor of "
+                f"{self.hidden[-1]}, received {self.heads}; change one of them"
             )
         return self
 

@@ -32,6 +32,10 @@ class Inputs:
         """The features of int64 ids."""
         return {name: feature for name, feature in self.features.items() if isinstance(feature, Ids)}
 
+    def list_columns(self, name: str) -> tuple[str, ...]:
+        """Return the raw columns of a feature; without such columns, the name of the feature itself."""
+        return self.columns.get(name, (name,))
+
 
 def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
     """Return the inputs of a model for a plan.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -239,6 +239,15 @@ def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor
         embedded = table(f"embedding_{width}", group, width, "uniform")([tensors[name] for name in group])
         parts.append(layers.Flatten(name=f"embedded_{width}")(embedded))
     return concatenate(parts, "features")
+
+
+def list_positions(config: ModelConfig, inputs: Inputs, columns: Collection[str]) -> list[int]:
+    """Return the positions in the output of `features` of all features that are computed only from these columns."""
+    single = [(name, 1) for name, numbers in inputs.dense.items() if numbers.width == 1]
+    wide = [(name, numbers.width) for name, numbers in inputs.dense.items() if numbers.width != 1]
+    embedded = [(name, width) for width, group in by_width(inputs.ids, config).items() for name in group]
+    names = [name for name, width in (*single, *wide, *embedded) for _ in range(width)]
+    return [position for position, name in enumerate(names) if set(inputs.list_columns(name)) <= set(columns)]
 
 
 def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.Tensor]:

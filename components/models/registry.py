@@ -31,6 +31,8 @@ MODELS: Registry[Builder] = Registry(
         "bst": "components.models.histories:bst",
         "esmm": "components.models.labels:esmm",
         "mmoe": "components.models.labels:mmoe",
+        "ple": "components.models.labels:ple",
+        "final_mlp": "components.models.final_mlp:final_mlp",
         "two_tower": "components.models.two_tower:two_tower",
     },
     "a function (config, inputs, outputs) → tf_keras.Model",

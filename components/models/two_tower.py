@@ -66,7 +66,7 @@ def tower(network: tf_keras.Model, which: Tower, names: Collection[str]) -> tf_k
 def features_of(config: ModelConfig, inputs: Inputs) -> dict[Tower, list[str]]:
     """Return tower → names of its features. The feature of the item's ID comes first."""
     id_feature = feature_names.feature(config.item[0], "vocab")
-    items = [name for name in inputs.features if set(_columns(inputs, name)) <= set(config.item)]
+    items = [name for name in inputs.features if set(inputs.list_columns(name)) <= set(config.item)]
     items.sort(key=lambda name: name not in (id_feature, config.item[0]))
     return {"query": [name for name in inputs.features if name not in items], "item": items}
 
@@ -110,10 +110,6 @@ def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
 def item_digits(ids: tf.Tensor) -> tf.Tensor:
     """Encode the item's number as two digits, which `vectors` decodes; float32, shape [batch, 2]."""
     return layers.Lambda(_digits, name="item_number", dtype="float32")(ids)
-
-
-def _columns(inputs: Inputs, name: str) -> Collection[str]:
-    return inputs.columns.get(name, (name,))
 
 
 def _normalize(vector: tf.Tensor) -> tf.Tensor:

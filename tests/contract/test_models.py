@@ -51,7 +51,7 @@ OF_INPUTS = ["histories", *(pytest.param(name, marks=extended) for name in INPUT
 KINDS = [kind for kind in MODELS if kind not in ("ensemble", "two_tower", *IMAGE_KINDS)]
 """Not ensemble, whose network is that of tabm, and not those that need an image; for two_tower see test_two_towers."""
 
-IN_SHORT = {"mlp", "din", "esmm", "tabm"}
+IN_SHORT = {"mlp", "din", "esmm", "tabm", "final_mlp"}
 """One kind of each file of models: with these, `make test` also trains and rounds, for which networks are traced."""
 OF_KINDS = {kind: pytest.param(kind, marks=() if kind in IN_SHORT else extended) for kind in KINDS}
 

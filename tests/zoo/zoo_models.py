@@ -235,6 +235,18 @@ def dcn_v2() -> Run:
 
 
 @run
+def final_mlp() -> Run:
+    """Weight the features of two networks by the price and by the city."""
+    return _run_on_orders(
+        "final_mlp",
+        _bought(),
+        data={"label": "bought", "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation=AUC,
+        model={"hidden": [32, 16], "first_gate": "price", "second_gate": ["size", "city"]},
+    )
+
+
+@run
 def tabm() -> Run:
     """Return an ensemble of networks, for a number."""
     labels = orders()["amount"].to_numpy()
@@ -333,6 +345,12 @@ def esmm() -> Run:
 def mmoe() -> Run:
     """Predict two labels with one network."""
     return _run_on_labels("mmoe")
+
+
+@run
+def ple() -> Run:
+    """Predict two labels with experts of their own and shared experts."""
+    return _run_on_labels("ple")
 
 
 def _run_on_images(kind: str, size: int, steps: int, least: float, evaluation: dict[str, Any], **model: Any) -> Run:

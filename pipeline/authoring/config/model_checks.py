@@ -36,6 +36,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _labels(config)
     yield from _images(config)
     yield from _histories(config)
+    yield from _gates(config)
     yield from _retrieval(config)
     yield from _forest(config)
     yield from _mesh(config)
@@ -137,6 +138,16 @@ def _histories(config: Config) -> Iterator[Problem]:
         yield Problem(
             ("model", "kind"), f"{kind} reads histories: expected {expected}; add one, or choose another kind"
         )
+
+
+def _gates(config: Config) -> Iterator[Problem]:
+    """Yield gates of final_mlp that do not read a feature."""
+    known = {name for feature in config.features.declared for name in feature.columns}
+    for field in ("first_gate", "second_gate"):
+        for name in getattr(config.model, field):
+            if name not in known:
+                message = f"expected columns of features.columns, received {name!r}{did_you_mean(name, known)}"
+                yield Problem(("model", field), f"{message}; change it")
 
 
 def _retrieval(config: Config) -> Iterator[Problem]:

@@ -63,6 +63,20 @@ def test_invalid_combination_with_a_loss_is_rejected(section: dict[str, object],
         ModelConfig.model_validate(section)
 
 
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"kind": "final_mlp", "hidden": [8, 6], "heads": 4}, "expected a divisor of 6, received 4"),
+        ({"kind": "mlp", "first_gate": "user"}, "first_gate: expected kind final_mlp, received mlp"),
+        ({"kind": "mmoe", "levels": 3}, "levels: expected kind ple, received mmoe"),
+        ({"kind": "mmoe", "label_experts": 3}, "label_experts: expected kind ple, received mmoe"),
+    ],
+)
+def test_invalid_option_of_a_recommendation_model_is_rejected(section: dict[str, object], message: str):
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate(section)
+
+
 def test_custom_network_can_be_trained_with_any_loss():
     section = {"build": "mine.build", "loss": "quantile", "quantiles": [0.2, 0.8]}
     assert ModelConfig.model_validate(section).quantiles == (0.2, 0.8)

@@ -30,7 +30,7 @@ def load_config(folder: Path, **sections: Any) -> Any:
     return load(str(path)).config
 
 
-@pytest.mark.parametrize("kind", ["mlp", "esmm", "mmoe", "tabm", "linear"])
+@pytest.mark.parametrize("kind", ["mlp", "esmm", "mmoe", "ple", "tabm", "linear"])
 def test_networks_can_learn_several_labels(tmp_path: Path, kind: str) -> None:
     plan = training_plan(load_config(tmp_path, model={"kind": kind}, training={"label_weights": {"buy": 2.0}})).features
     assert [(str(label), label.add_name("auc")) for label in plan.labels] == [

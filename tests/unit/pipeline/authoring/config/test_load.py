@@ -295,6 +295,15 @@ def test_mesh_divides_layers(config: Path, model: str, message: str) -> None:
         assert load(str(config)).config.training.strategy.model == 4
 
 
+def test_gate_reads_columns_of_features(config: Path) -> None:
+    config.write_text(f"{CONFIG}model: {{kind: final_mlp, first_gate: company, second_gate: [compani]}}\n")
+    [line] = list_errors(config)
+    expected = "expected columns of features.columns, received 'compani'; did you mean 'company'?; change it"
+    assert f"model.second_gate: {expected}" in line
+    config.write_text(f"{CONFIG}model: {{kind: final_mlp, first_gate: company}}\n")
+    assert load(str(config)).config.model.first_gate == ("company",)
+
+
 @pytest.mark.parametrize(
     ("model", "received"),
     [("{kind: gbt}", "gbt, which has no gradients"), ("{run_fn: theirs.run_fn}", "a run_fn, which writes its own")],
