@@ -277,7 +277,9 @@ class TrainingConfig(Section):
     folds: int | None = Field(default=None, ge=2, le=20)
     """Number of folds. One network per fold is trained on the other folds, all in parallel; the exported model averages
     them. The loss of a row is measured by the network that did not train on it. For tables of a few thousand rows.
-    Ignored with `data.split.by: time`."""
+    With `data.split.by: time`, the folds have rolling origins: each is a period with `validation` of the rows, half of
+    the rows in all at most, and models are only trained on earlier rows. A forest and its linear model are selected by
+    the loss on all periods, then trained on all rows. Networks then ignore `folds`."""
     calibration: Literal["temperature", "isotonic", "none"] = "temperature"
     """How the model's probabilities are corrected, by the labels of the validation part or of all folds; has an effect
     with early stopping, folds, a forest or `evaluation.decide`. temperature: divide the logits by a number; isotonic:

@@ -28,7 +28,7 @@ from components.models.forest import Floats, Forest, TreeInput, Trees, matrix
 from components.trainer.forest_conversion import convert_trees, count_categories, predict_logits
 from components.trainer.memory_rows import Rows
 from components.trainer.prediction_head import PredictionHead
-from components.trainer.validation_part import Mask
+from components.trainer.validation_part import FoldMasks, Mask, combine_held_out
 
 _DEPTHS = (4, 6, 8)
 """Depths to compare if the config does not set one."""
@@ -145,7 +145,7 @@ class ForestLearner:
     directions: Mapping[str, int] = field(default_factory=dict)
     seconds: float = math.inf
 
-    def select(self, rows: Rows, held_out: Sequence[Mask]) -> SelectedForest:
+    def select(self, rows: Rows, masks: Sequence[FoldMasks]) -> SelectedForest:
         """Select the shape by the loss of held-out rows: depth, partition, oblique splits and the number of trees.
 
         Depths and partitions are compared on at most 50,000 of the rows. Splits are oblique only if the loss is lower
@@ -153,10 +153,10 @@ class ForestLearner:
 
         Args:
           rows: All rows.
-          held_out: Mask of the validation part, or of every fold.
+          masks: Masks of the validation part, or of every fold.
         """
         deadline = time.monotonic() + self.seconds
-        folds = [self._make_fold(rows, mask, _COMPARED) for mask in held_out]
+        folds = [self._make_fold(rows, fold_masks, _COMPARED) for fold_masks in masks]
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
         shapes = [Shape(depth, self.config.trees) for depth in depths]
         best = min(self._train_shapes(shapes, folds, deadline), key=attrgetter("loss"))
@@ -167,22 +167,24 @@ class ForestLearner:
         if self._can_be_oblique(folds[0].dataset) and time.monotonic() < deadline:
             shape = best.shape._replace(trees=self.config.trees, oblique=True)
             (oblique,) = self._train_shapes([shape], folds, deadline)
-            if self.is_lower(oblique.logits, best.logits, rows.where(np.any(held_out, axis=0))):
+            if self.is_lower(oblique.logits, best.logits, rows.where(combine_held_out(masks))):
                 best = oblique
-        if np.sum(~held_out[0]) > _COMPARED:
-            folds = [self._make_fold(rows, mask) for mask in held_out]
+        if max(fold_masks.training.sum() for fold_masks in masks) > _COMPARED:
+            folds = [self._make_fold(rows, fold_masks) for fold_masks in masks]
             (best,) = self._train_shapes([best.shape._replace(trees=self.config.trees)], folds, deadline)
         if len(folds) > 1:
             # The best tree count of a single small fold overfits that fold.
             (best,) = self._train_shapes([best.shape], folds, stop_early=False)
         return best
 
-    def _make_fold(self, rows: Rows, mask: Mask, most: int | None = None) -> Fold:
+    def _make_fold(self, rows: Rows, masks: FoldMasks, most: int | None = None) -> Fold:
         """Return a fold, with at most `most` rows to train on, which are drawn at random."""
-        training, held_out = rows.where(~mask), rows.where(mask)
+        training, held_out = rows.where(masks.training), rows.where(masks.held_out)
         training = training.sample(most or len(training.label), self.seed)
         inputs = self.choose_ids(training)
-        return Fold(held_out, mask, inputs, *(self._create_dataset(inputs, part) for part in (training, held_out)))
+        return Fold(
+            held_out, masks.held_out, inputs, *(self._create_dataset(inputs, part) for part in (training, held_out))
+        )
 
     def _train_shapes(
         self, shapes: Sequence[Shape], folds: Sequence[Fold], deadline: float = math.inf, stop_early: bool = True

@@ -24,7 +24,6 @@ from components.trainer.memory_rows import read_training_split
 from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.training_rows import TrainingRows
-from components.trainer.validation_part import NOT_USED
 
 
 class Weights(NamedTuple):
@@ -83,14 +82,11 @@ class ForestTraining:
           InputError: If the rows do not fit into memory.
         """
         started = time.monotonic()
-        part = self._rows.validation_part
-        rows, folds = read_training_split(self._rows, self._names)
-        self._all_rows, is_used = rows, folds != NOT_USED
-        if not is_used.all():
-            rows, folds = rows.where(is_used), folds[is_used]
-        logging.info("training trees on %d rows", np.sum(folds != 0) if part.folds == 1 else len(folds))
-        validation = rows.where(folds >= 0)
-        masks = [mask for fold in range(part.folds) if (mask := folds == fold).any()]
+        split = read_training_split(self._rows, self._names)
+        self._all_rows = split.rows
+        rows, folds, *_ = split = split.without_unused()
+        logging.info("training trees on %d rows", np.sum(folds != 0) if split.part.folds == 1 else len(folds))
+        validation, masks = rows.where(folds >= 0), split.list_masks()
         self._selected = self._learner.select(rows, masks)
         self.validation_loss, self.validation_logits = self._selected.loss, self._selected.logits
         if self._kind == "gbt":

@@ -232,20 +232,23 @@ def find(patterns: Sequence[str]) -> list[str]:
     return [name if is_remote(name) else str(Path(name).absolute()) for name in names]
 
 
-def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingConfig, by: By) -> ValidationPart:
-    """Plan the part of the training split that is held out, or the folds; read one column of the split.
+def validation_part(
+    files: Sequence[str], spec: FeatureSpec, config: TrainingConfig, by: By, *, can_roll: bool = False
+) -> ValidationPart:
+    """Plan the part of the training split that is held out, or the folds; read the keys of the split.
 
     Args:
       files: The files of the split; see `find`.
       spec: Parsing spec of the transformed features and the label.
       config: Share, folds and seed.
       by: How rows are held out, see `ValidationPart`.
+      can_roll: Whether folds in time have rolling origins, see `ValidationPart.of`.
 
     Raises:
       MachineError: If a file cannot be read.
     """
     keys = _create_source(files, spec).keys(*key_names(by))
-    return ValidationPart.of(keys, config.validation, config.seed, by, config.folds or 1)
+    return ValidationPart.of(keys, config.validation, config.seed, by, config.folds or 1, can_roll=can_roll)
 
 
 def evaluation_batches(

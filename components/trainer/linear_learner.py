@@ -19,7 +19,7 @@ from components.models.linear_terms import LinearTerms, LinearWeights
 from components.trainer.forest_conversion import count_categories
 from components.trainer.forest_learner import ForestLearner
 from components.trainer.memory_rows import Rows
-from components.trainer.validation_part import Mask
+from components.trainer.validation_part import FoldMasks, combine_held_out
 
 _PENALTIES = (1.0, 10.0, 100.0)
 """Factors of the squared weights to compare, in units of the loss of one row."""
@@ -46,22 +46,22 @@ class LinearLearner:
     def __init__(self, learner: ForestLearner) -> None:
         self._learner, self._head = learner, learner.head
 
-    def select(self, rows: Rows, held_out: Sequence[Mask]) -> SelectedLinear | None:
+    def select(self, rows: Rows, masks: Sequence[FoldMasks]) -> SelectedLinear | None:
         """Select the penalty by the loss of held-out rows; None if a class lacks rows to learn it from.
 
         Args:
           rows: All rows.
-          held_out: Mask of the validation part, or of every fold.
+          masks: Masks of the validation part, or of every fold.
         """
         logits = {penalty: np.empty((len(rows.label), self._head.outputs), np.float32) for penalty in _PENALTIES}
-        for mask in held_out:
-            held_out_rows, terms = rows.where(mask), self._compute_terms(rows.where(~mask))
+        for training, held_out in masks:
+            held_out_rows, terms = rows.where(held_out), self._compute_terms(rows.where(training))
             for penalty in _PENALTIES:
                 linear = self._solve(terms, penalty)
                 if linear is None:
                     return None
-                logits[penalty][mask] = predict(linear, held_out_rows.features)
-        is_held_out = np.any(held_out, axis=0)
+                logits[penalty][held_out] = predict(linear, held_out_rows.features)
+        is_held_out = combine_held_out(masks)
         validation = rows.where(is_held_out)
         candidates = [SelectedLinear(penalty, values[is_held_out]) for penalty, values in logits.items()]
         return min(candidates, key=lambda candidate: self._learner.loss(validation, candidate.logits))

@@ -14,7 +14,16 @@ from components.trainer import input_pipeline
 from components.trainer.input_columns import FeatureSpec
 from components.trainer.input_pipeline import Batch
 from components.trainer.training_rows import TrainingRows
-from components.trainer.validation_part import Mask, Numbers, Selection
+from components.trainer.validation_part import (
+    NOT_USED,
+    FoldMasks,
+    Keys,
+    Mask,
+    Numbers,
+    Selection,
+    ValidationPart,
+    key_names,
+)
 
 _MEMORY = 0.25
 """Maximum share of the machine's memory for the rows; a training holds two more copies, such as the matrix of trees."""
@@ -74,24 +83,59 @@ def read(batches: Iterable[Batch]) -> Rows:
     return Rows(columns, np.concatenate(labels), np.concatenate(weights) if weights else None)
 
 
-def read_training_split(rows: TrainingRows, features: Iterable[str]) -> tuple[Rows, Numbers]:
+class TrainingSplit(NamedTuple):
+    """The training split in memory.
+
+    Attributes:
+      rows: All rows.
+      folds: For each row the number of its fold, see `ValidationPart.numbers`.
+      keys: If folds have rolling origins, the keys of the rows, see `ValidationPart.of`; otherwise None.
+      part: The validation part, or the folds.
+    """
+
+    rows: Rows
+    folds: Numbers
+    keys: Keys | None
+    part: ValidationPart
+
+    def without_unused(self) -> TrainingSplit:
+        """Return the split without rows that are neither held out nor trained on."""
+        is_used = self.folds != NOT_USED
+        if is_used.all():
+            return self
+        return self._replace(rows=self.rows.where(is_used), folds=self.folds[is_used])
+
+    def list_masks(self) -> list[FoldMasks]:
+        """Return the rows to train on and the rows held out, for the validation part or each fold that has rows."""
+        if self.keys is not None:
+            return [
+                FoldMasks(self.part.mask_known(self.keys, fold), self.folds == fold) for fold in range(self.part.folds)
+            ]
+        return [FoldMasks.of(mask) for fold in range(self.part.folds) if (mask := self.folds == fold).any()]
+
+
+def read_training_split(rows: TrainingRows, features: Iterable[str]) -> TrainingSplit:
     """Read features, label and weight of the training split into memory.
 
     Args:
       rows: The rows of the training.
       features: Names of the features to read.
 
-    Returns:
-      All rows, and for each row the number of its fold; -1 if it is not held out. int64 [rows].
-
     Raises:
       InputError: If the rows do not fit into memory.
     """
     targets = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in rows.spec]
-    spec: FeatureSpec = {name: rows.spec[name] for name in (*features, *targets)}
+    part = rows.validation_part
+    names_of_keys = key_names(part.by) if part.is_rolling else ()
+    spec: FeatureSpec = {
+        **{name: rows.spec[name] for name in (*features, *targets)},
+        **{name: rows.key_spec[name] for name in names_of_keys},
+    }
     compact = rows.compact
     size = max(1, min(_BATCH, _BATCH_BYTES // max(1, compact.only(spec).row_bytes)))
-    selection = Selection(rows.validation_part, inside=None)
+    selection = Selection(part, inside=None)
     batches = input_pipeline.evaluation_batches(rows.train_files, spec, size, selection)
     read_rows = read((compact.expand(features), *columns) for features, *columns in batches)
-    return read_rows, read_rows.features.pop(feature_names.FOLD)
+    folds = read_rows.features.pop(feature_names.FOLD)
+    columns = [read_rows.features.pop(name) for name in names_of_keys]
+    return TrainingSplit(read_rows, folds, np.stack(columns, axis=1) if columns else None, part)

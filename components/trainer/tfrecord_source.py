@@ -179,10 +179,12 @@ class TfrecordSource:
             columns = tf.io.parse_example(block, {name: self._find_key_spec(name) for name in names})
             keys, *ends = (columns[name] for name in names)
             if part.by in ("time", "origin"):
-                outside = tf.fill(tf.shape(keys), tf.constant(-1, tf.int64))
-                for end in ends:
-                    outside = tf.where(end > part.border, tf.constant(NOT_USED, tf.int64), outside)
-                return tf.where(keys >= part.border, tf.constant(0, tf.int64), outside)
+                borders = tf.constant(list(part.borders), tf.int64)
+                numbers = tf.searchsorted(borders, keys, side="right", out_type=tf.int64) - 1
+                for end in [] if part.is_rolling else ends:
+                    is_unknown = (numbers < 0) & (end > part.borders[0])
+                    numbers = tf.where(is_unknown, tf.constant(NOT_USED, tf.int64), numbers)
+                return numbers
             texts = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), texts, tf.strings.as_string(keys))
         hashes = tf.strings.to_hash_bucket_strong(texts, _HASHES, (part.seed, part.seed + 1))
         if part.folds > 1:

@@ -39,13 +39,14 @@ class TrainingRows:
 
     Attributes:
       spec: Parsing spec of the columns that a model reads, including the label and the weight.
+      key_spec: Parsing spec of the columns that only decide which rows are held out.
       compact: The features that are stored in a compact form.
     """
 
     def __init__(self, plan: TrainingPlan, fn_args: FnArgs, spec: FeatureSpec, holds_out: bool) -> None:
         self._plan, self._fn_args, self.holds_out = plan, fn_args, holds_out
-        # The row key decides which rows are held out; the network does not read it.
         keys = (feature_names.ROW_KEY, feature_names.ROW_END)
+        self.key_spec = {name: spec[name] for name in keys if name in spec}
         self.spec = {name: column for name, column in spec.items() if name not in keys}
         self.compact = CompactFeatures.find(plan.features.features)
         self._decode = self.compact.expand if self.compact else None
@@ -60,14 +61,20 @@ class TrainingRows:
     @functools.cached_property
     def validation_part(self) -> ValidationPart:
         """The rows of the training split that are held out, or the folds."""
-        key = self._plan.features.row_key
-        by = key.by if key else "row"
-        return input_pipeline.validation_part(self.train_files, self.spec, self._plan.training, by)
+        key, model = self._plan.features.row_key, self._plan.model
+        return input_pipeline.validation_part(
+            self.train_files,
+            self.spec,
+            self._plan.training,
+            key.by if key else "row",
+            # Only a forest is trained again on all rows after the folds.
+            can_roll=model.has_forest and not model.has_network,
+        )
 
     @property
     def folds(self) -> int:
-        """Number of folds; 1 without cross-validation."""
-        return self.validation_part.folds if self.holds_out else 1
+        """Number of folds that contain all rows together; 1 without them."""
+        return self.validation_part.folds if self.holds_out and not self.validation_part.is_rolling else 1
 
     def input_pipeline(self, replicas: int = 1) -> InputPipeline:
         """Return the batches to train on, without the rows that are held out.

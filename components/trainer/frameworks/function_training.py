@@ -57,7 +57,7 @@ def train(
 
 
 def _read_data(plan: TrainingPlan, head: PredictionHead, features: Inputs, rows: TrainingRows) -> TrainingData:
-    split, folds = read_training_split(rows, features.features)
+    split, folds, *_ = read_training_split(rows, features.features)
     inputs = describe_inputs(features)
     minutes = plan.training.max_minutes
     return TrainingData(

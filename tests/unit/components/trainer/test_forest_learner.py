@@ -26,7 +26,7 @@ from components.trainer.prediction_head import (
     PredictionHead,
     RegressionHead,
 )
-from components.trainer.validation_part import Mask
+from components.trainer.validation_part import FoldMasks
 from tests.support.data.tolerances import float32_sum, rounding
 
 ROWS = 1000
@@ -66,10 +66,10 @@ def concatenate_rows(first: Rows, second: Rows) -> Rows:
     return Rows(features, np.concatenate([first.label, second.label]), weight)
 
 
-def mark_validation_rows(training: Rows, validation: Rows) -> tuple[Rows, list[Mask]]:
-    """Return all rows, and a mask that is true for the rows of the validation part."""
+def mark_validation_rows(training: Rows, validation: Rows) -> tuple[Rows, list[FoldMasks]]:
+    """Return all rows, and the masks of the rows to train on and of the validation part."""
     rows = concatenate_rows(training, validation)
-    return rows, [np.arange(len(rows.label)) >= len(training.label)]
+    return rows, [FoldMasks.of(np.arange(len(rows.label)) >= len(training.label))]
 
 
 def learner(task: str, **config: Any) -> ForestLearner:
@@ -190,9 +190,11 @@ def test_loss_of_a_row_comes_from_the_fold_that_was_not_trained_on_it() -> None:
     noise = np.random.default_rng(3).integers(0, 2, 400)
     tree_learner = learner("binary", depth=4, shrinkage=0.3)
     fold = np.arange(400) % 4
-    selected = tree_learner.select(training._replace(label=noise), [fold == number for number in range(4)])
+    selected = tree_learner.select(
+        training._replace(label=noise), [FoldMasks.of(fold == number) for number in range(4)]
+    )
     assert np.log(2) - 0.005 < selected.loss, "what a forest has learned by heart helps in no other row"
-    selected = tree_learner.select(training, [fold == number for number in range(4)])
+    selected = tree_learner.select(training, [FoldMasks.of(fold == number) for number in range(4)])
     trees = tree_learner.refit(selected, training.where(fold != 2))
     FOREST.assert_close(selected.logits[fold == 2], predict(trees, training.where(fold == 2).features))
     assert selected.loss == MEAN.approx(tree_learner.loss(training, selected.logits))
@@ -322,7 +324,7 @@ def test_prediction_never_moves_against_the_direction_of_a_column(task: str, dir
     falls = []
     for directions in ({"x": direction}, {}):
         forest = ForestLearner(ModelConfig(kind="gbt", trees=60), head(task), inputs, 1, directions)
-        selected = forest.select(training, [np.arange(ROWS) % 5 == 0])
+        selected = forest.select(training, [FoldMasks.of(np.arange(ROWS) % 5 == 0)])
         trees = forest.refit(selected, training)
         grid = np.linspace(-3, 3, 200, dtype=np.float32)
         logits = [predict(trees, {"x": grid, "other": np.full_like(grid, value)})[:, 0] for value in (-1, 0, 1)]

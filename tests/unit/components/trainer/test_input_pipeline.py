@@ -23,7 +23,7 @@ from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.parquet_source import ParquetSource
-from components.trainer.validation_part import By, Selection, ValidationPart
+from components.trainer.validation_part import By, Selection, ValidationPart, key_names
 from tests.support.data.numbered_rows import SPEC, Format, assert_columns, row_end, values, write, write_parquet
 from tests.support.runs.peak_memory import measure_growth
 
@@ -463,6 +463,26 @@ def test_row_has_the_same_fold_in_training_and_evaluation(tmp_path: Path, stored
             assert fold_by_row[row] == fold
     folds_of_groups = {(row // 4, fold) for row, fold in fold_by_row.items()}
     assert (len(folds_of_groups) == 50) is (by == "group")
+
+
+@FORMATS
+@pytest.mark.parametrize("by", ["time", "origin"])
+def test_folds_with_rolling_origins_are_read_with_their_keys(tmp_path: Path, stored: Format, by: By) -> None:
+    files = write(tmp_path, 200, 3, stored, row_key=True)
+    section = TrainingConfig(folds=3, validation=0.2)
+    part = input_pipeline.validation_part(files, SPEC, section, by, can_roll=True)
+    keys = {name: tf.io.FixedLenFeature([], tf.int64) for name in key_names(by)}
+    batches = input_pipeline.evaluation_batches(files, {**SPEC, **keys}, 16, Selection(part, inside=None))
+    names = ("id", feature_names.FOLD, *keys)
+    columns = zip(*([features[name] for name in names] for features, _ in batches), strict=True)
+    rows, folds, *read_keys = map(np.concatenate, columns)
+    # Groups of four rows share a time. Half of the 50 groups is divided into three folds.
+    np.testing.assert_array_equal(folds, np.searchsorted(part.borders, 1 + rows // 4, side="right") - 1)
+    assert (sorted(rows), len({*folds})) == ([*range(200)], 4)
+    ends = np.array([row_end(row) for row in rows])
+    for fold, border in enumerate(part.borders):
+        is_known = (1 + rows // 4 < border) & ((ends <= border) | (by == "time"))
+        np.testing.assert_array_equal(part.mask_known(np.stack(read_keys, axis=1), fold), is_known)
 
 
 @FORMATS

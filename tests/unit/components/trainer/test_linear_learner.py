@@ -19,6 +19,7 @@ from components.trainer.forest_learner import ForestLearner
 from components.trainer.linear_learner import LinearLearner, predict
 from components.trainer.memory_rows import Rows
 from components.trainer.prediction_head import BinaryHead, MulticlassHead, PredictionHead, RegressionHead
+from components.trainer.validation_part import FoldMasks
 from tests.support.data.tolerances import float32_sum
 
 pytestmark = pytest.mark.both_lines
@@ -89,7 +90,7 @@ def test_logits_of_a_row_come_from_the_fold_that_was_not_trained_on_it() -> None
     learner = make_learner(BinaryHead(), [TreeInput("x", "number")])
     folds = [np.arange(ROWS) % 3 == fold for fold in range(3)]
     rows = Rows({"x": FEATURES["x"]}, label)
-    selected = learner.select(rows, folds)
+    selected = learner.select(rows, [FoldMasks.of(fold) for fold in folds])
     assert selected is not None
     logits = {penalty: np.empty((ROWS, 1), np.float32) for penalty in (1.0, 10.0, 100.0)}
     for penalty, fold in itertools.product(logits, folds):
@@ -99,6 +100,30 @@ def test_logits_of_a_row_come_from_the_fold_that_was_not_trained_on_it() -> None
     losses = {penalty: log_loss(label, expit(values[:, 0])) for penalty, values in logits.items()}
     assert selected.penalty == min(losses, key=losses.__getitem__)
     np.testing.assert_array_equal(selected.logits, logits[selected.penalty])
+
+
+def test_folds_with_rolling_origins_are_predicted_by_ridges_of_earlier_rows() -> None:
+    label = (0.02 * FEATURES["x"] + RANDOM.normal(size=ROWS) * np.linspace(0, 2, ROWS)).astype(np.float32)
+    number = np.arange(ROWS)
+    masks = [FoldMasks(number < start - 20, (start <= number) & (number < start + 100)) for start in (400, 500)]
+    head = RegressionHead(scale=(0.0, 1.0))
+    selected = make_learner(head, [TreeInput("x", "number")]).select(Rows({"x": FEATURES["x"]}, label), masks)
+    assert selected is not None
+    x = FEATURES["x"].astype(np.float64)
+    expected = {}
+    for penalty in (1.0, 10.0, 100.0):
+        lines = []
+        for training, held_out in masks:
+            mean, deviation = x[training].mean(), x[training].std()
+            z, target = (x[training] - mean) / deviation, label[training] - label[training].mean()
+            slope = (z @ target) / (z @ z + penalty)
+            # A linear model does not extrapolate.
+            within = np.clip(x[held_out], x[training].min(), x[training].max())
+            lines.append((within - mean) / deviation * slope + label[training].mean())
+        expected[penalty] = np.concatenate(lines)
+    losses = {penalty: np.square(line - label[400:]).mean() for penalty, line in expected.items()}
+    assert selected.penalty == min(losses, key=losses.__getitem__)
+    np.testing.assert_allclose(selected.logits[:, 0], expected[selected.penalty], rtol=1e-4, atol=1e-4)
 
 
 def test_large_table_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +140,7 @@ def test_large_table_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_class_without_rows_cannot_be_learned() -> None:
     label = np.where(np.arange(ROWS) % 2, 0, 3)
     head = MulticlassHead(outputs=4, classes="abcd")
-    assert make_learner(head).select(Rows(FEATURES, label), [np.arange(ROWS) < 100]) is None
+    assert make_learner(head).select(Rows(FEATURES, label), [FoldMasks.of(np.arange(ROWS) < 100)]) is None
 
 
 @pytest.mark.parametrize("weights", [(0.5, 0.3, 0.2), (0.0, 0.25, 0.75), (1.0, 0.0, 0.0)])

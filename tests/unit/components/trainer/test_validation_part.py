@@ -87,8 +87,8 @@ def test_folds_do_not_divide_groups() -> None:
     assert np.bincount(folds_without_groups).min() > ROWS / 5
 
 
-def test_folds_are_ignored_by_time() -> None:
-    assert ValidationPart.of([np.arange(ROWS)], 0.2, 1, "time", folds=5) == ValidationPart(0.2, 1, "time", 800)
+def test_folds_of_networks_are_ignored_by_time() -> None:
+    assert ValidationPart.of([np.arange(ROWS)], 0.2, 1, "time", folds=5) == ValidationPart(0.2, 1, "time", (800,))
     assert ValidationPart.of([], 0.2, 1, "row", folds=5) == ValidationPart(0.2, 1, folds=5)
 
 
@@ -102,3 +102,25 @@ def test_forecasts_of_labels_after_the_first_held_out_origin_are_not_used() -> N
     np.testing.assert_array_equal(numbers == -1, keys[:, 1] <= 80)
     np.testing.assert_array_equal(part.mask(keys, 0, inside=False), keys[:, 1] <= 80)
     assert set(numbers) == {0, -1, validation_part.NOT_USED}
+
+
+@pytest.mark.parametrize("by", ["time", "origin"])
+def test_folds_with_rolling_origins_are_periods_after_their_training_rows(by: validation_part.By) -> None:
+    random = np.random.default_rng(0)
+    times = random.permutation(np.repeat(np.arange(100), 10))
+    ends = times + np.tile(np.arange(1, 11), 100)
+    keys = times if by == "time" else np.stack([times, ends], axis=1)
+    part = ValidationPart.of([keys[:300], keys[300:]], 0.1, 1, by, folds=3, can_roll=True)
+    numbers = part.numbers(keys, 0)
+    assert (part.folds, part.is_rolling) == (3, True)
+    np.testing.assert_array_equal(numbers, np.clip(times // 10 - 7, -1, 2))
+    for fold, start in enumerate((70, 80, 90)):
+        is_known = times < start if by == "time" else (times < start) & (ends <= start)
+        np.testing.assert_array_equal(part.mask_known(keys, fold), is_known)
+    np.testing.assert_array_equal(part.mask(keys, 0), times >= 70)
+
+
+def test_folds_with_rolling_origins_contain_at_most_half_of_the_rows() -> None:
+    part = ValidationPart.of([np.arange(ROWS)], 0.4, 1, "time", folds=5, can_roll=True)
+    assert part.borders == (500, 600, 700, 800, 900)
+    assert ValidationPart.of([np.repeat([1, 2], 500)], 0.1, 1, "time", folds=5, can_roll=True).borders == (2,)
