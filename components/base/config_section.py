@@ -28,11 +28,11 @@ from components.base.registry import Registry
 Task = Literal["binary", "multiclass", "regression", "retrieval"]
 """Task of the model: predict one of two classes, one of several classes, a number, or the items that fit a query."""
 
-Loss = Literal["quantile", "huber", "poisson", "tweedie", "focal"]
+Loss = Literal["quantile", "huber", "poisson", "tweedie", "focal", "listwise"]
 """Losses that a training can minimize instead of the default loss of its task, crossentropy or squared error."""
 
 LOSSES: dict[Task, tuple[Loss, ...]] = {
-    "binary": ("focal",),
+    "binary": ("focal", "listwise"),
     "multiclass": ("focal",),
     "regression": ("quantile", "huber", "poisson", "tweedie"),
     "retrieval": (),

@@ -80,4 +80,5 @@ class EvaluationPlan(Section):
     @property
     def uncalibrated(self) -> str | None:
         """Reason why the model's probabilities are not calibrated; None if training should calibrate them."""
-        return "class_weights" if self.class_weights else "the focal loss" if self.loss == "focal" else None
+        losses = {"focal": "the focal loss", "listwise": "the list-wise loss"}
+        return "class_weights" if self.class_weights else losses.get(self.loss or "")

@@ -13,7 +13,10 @@ Trainer does not train on labels after the first origin of its validation part. 
 WEIGHT = "weight"
 """Name of the weight of a row, if `data.weight` names a column: float32. The model does not read it."""
 NO_ROW_KEY = 0
-"""Key of a row without a group or a time."""
+"""Key of a row without a group, a time or a list."""
+LIST_KEY = "list_key"
+"""Name of the key of the list that a row belongs to, if `model.list_column` names a column: int64, a hash of the value.
+The model does not read it."""
 FOLD = "fold"
 """Name of the cross-validation fold that a row belongs to: int64. The Trainer adds it to the transformed features."""
 DRAWN = "__drawn__"

@@ -26,6 +26,8 @@ class FeaturePlan(Section):
     row_key: RowKey | None = None
     weight: str | None = None
     """Column with the weights of the rows. If None, all rows have the same weight."""
+    list_column: str | None = None
+    """Column whose rows with equal values are a list, for the list-wise loss. If None, there are no lists."""
     item: str | None = None
     """Column with the ID of the item, which has a feature `vocab`; retrieval only."""
 

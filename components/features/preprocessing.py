@@ -74,6 +74,8 @@ class DeclaredOperations:
         self._groups = ops.group(self._features, self._columns, target)
         self._label = label(plan, self._columns, self._weight)
         self._row_keys = {} if plan.row_key is None else row_key.compute(plan.row_key, self._columns)
+        if plan.list_column is not None:
+            self._row_keys[feature_names.LIST_KEY] = row_key.hash_group([self._columns[plan.list_column]])
 
     @functools.cached_property
     def requirements(self) -> Mapping[str, Requirement]:
@@ -93,7 +95,11 @@ class DeclaredOperations:
         return requirements | {requirement.name: requirement for requirement in reported}
 
     def outputs(self, results: Mapping[str, tf.Tensor | ValueTable]) -> dict[str, tf.Tensor]:
-        """Return the features, the label, the weight and the row key, computed from the results of the requirements."""
+        """Return the features, the label, the weight and the keys of the row.
+
+        Args:
+          results: Name of a requirement → its result.
+        """
         computed: dict[str, tf.Tensor] = {}
         for number, group in enumerate(self._groups):
             computed |= ops.apply(group, _name_result(number, group, results.get(group.name)))
@@ -131,6 +137,7 @@ def uses_target(plan: FeaturePlan) -> bool:
 
 
 def columns_read(plan: FeaturePlan) -> list[str]:
-    """Return the raw columns that the declared operations, the label, the weight and the row key read."""
-    row_columns = (*(plan.row_key.columns if plan.row_key else ()), *((plan.weight,) if plan.weight else ()))
+    """Return the raw columns that the declared operations, the label, the weight and the keys of the row read."""
+    single = [name for name in (plan.weight, plan.list_column) if name is not None]
+    row_columns = (*(plan.row_key.columns if plan.row_key else ()), *single)
     return list(dict.fromkeys((*plan.features.columns_read, *plan.label_columns, *row_columns)))

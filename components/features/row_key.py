@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -28,11 +28,15 @@ def compute(key: RowKey, columns: Mapping[str, Column]) -> dict[str, tf.Tensor]:
     if key.by in ("time", "origin"):
         names = (feature_names.ROW_KEY, feature_names.ROW_END)
         return {name: _mark_missing(*dates.seconds_of(value)) for name, value in zip(names, values, strict=False)}
-    texts = [tf.where(column.present, column.texts(), "") for column in values]
+    return {feature_names.ROW_KEY: hash_group(values)}
+
+
+def hash_group(columns: Sequence[Column]) -> tf.Tensor:
+    """Hash the values of several columns together; NO_ROW_KEY if all values are missing; int64, shape [batch]."""
+    texts = [tf.where(column.present, column.texts(), "") for column in columns]
     keys = tf.strings.to_hash_bucket_fast(tf.strings.join(texts, "\x1f"), _HASHES)
     # As in ExampleGen, a row belongs to a group unless all columns are missing.
-    present = tf.reduce_any(tf.stack([column.present for column in values]), axis=0)
-    return {feature_names.ROW_KEY: _mark_missing(keys, present)}
+    return _mark_missing(keys, tf.reduce_any(tf.stack([column.present for column in columns]), axis=0))
 
 
 def _mark_missing(keys: tf.Tensor, present: tf.Tensor) -> tf.Tensor:

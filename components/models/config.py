@@ -67,6 +67,7 @@ _ONLY_LOSS: dict[str, tuple[Loss]] = {
     "huber_delta": ("huber",),
     "tweedie_power": ("tweedie",),
     "focal_gamma": ("focal",),
+    **dict.fromkeys(("list_column", "list_size"), ("listwise",)),
 }
 """Field → loss with which it has an effect."""
 _FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
@@ -190,7 +191,9 @@ class ModelConfig(Section):
     of small errors and the absolute error of large errors (Huber 1964), for labels with outliers. `poisson`: the
     deviance of counts, for non-negative labels; predicts exp(logit). `tweedie`: the deviance of labels with many zeros
     and a long tail (Jørgensen 1987); predicts exp(logit). `focal`: the crossentropy of a classification with less
-    weight on rows that are predicted well (Lin et al. 2017). gbt, gbt_linear and ensemble support `poisson`, and
+    weight on rows that are predicted well (Lin et al. 2017). `listwise`: the crossentropy between the labels of a list,
+    such as the items that a query has shown, and the softmax of the list's logits (Cao et al. 2007, ListNet), for the
+    order of the rows in a list. gbt, gbt_linear and ensemble support `poisson`, and
     `focal` for two classes, without a linear model."""
     quantiles: tuple[float, ...] = Field(default=(0.1, 0.5, 0.9), min_length=1)
     """quantile: quantiles to predict, ascending. The output `prediction` is the quantile nearest to 0.5."""
@@ -202,6 +205,12 @@ class ModelConfig(Section):
     count; near 2, a gamma distribution."""
     focal_gamma: float = Field(default=2.0, gt=0, le=10)
     """focal: the crossentropy is multiplied by this power of (1 - probability of the label)."""
+    list_column: str | None = None
+    """listwise: column whose rows with equal values are a list, such as the query, the session or the user. It does not
+    have to be a feature. Rows without a value are not trained on."""
+    list_size: int = Field(default=16, ge=2, le=100_000)
+    """listwise: maximum number of rows that are compared with each other. A longer list is divided at random, in every
+    epoch differently, and a shorter list is padded. `training.batch_size` must be a multiple."""
     run_fn: RunFn | None = None
     """User's run_fn with the interface of TFX, which builds, trains and exports the model: package.module.function, or
     a file such as path/to/module.py."""
@@ -240,6 +249,8 @@ class ModelConfig(Section):
         ascending = all(low < high for low, high in itertools.pairwise((0.0, *self.quantiles, 1.0)))
         if not ascending:
             raise ValueError(f"quantiles: expected ascending numbers between 0 and 1, received {list(self.quantiles)}")
+        if (self.loss == "listwise") is not (self.list_column is not None):
+            raise ValueError("loss: listwise needs the column of the lists, as in list_column: query; received none")
         if self.has_forest and self.loss not in (None, *_FOREST_LOSSES):
             raise ValueError(
                 f"loss: expected one of {', '.join(_FOREST_LOSSES)}, which trees are trained with in {self.kind}, "

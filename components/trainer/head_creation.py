@@ -26,6 +26,7 @@ from components.trainer.prediction_head import (
     ChainHead,
     CompositeHead,
     DevianceHead,
+    ListHead,
     MulticlassHead,
     PredictionHead,
     QuantileHead,
@@ -74,6 +75,8 @@ def _create_label_head(
         return _create_regression_head(label, transform, model)
     counts = _read_counts(label, transform)
     _check(plan, label, counts)
+    if model.loss == "listwise":
+        return ListHead(list_size=model.list_size)
     if plan.task == "binary":
         return BinaryHead(
             row_loss=_choose_loss(losses.binary_crossentropy, model),

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from components.base.errors import MachineError
+from components.base.errors import InputError, MachineError
 from components.base.files import is_remote
 from components.data.row_groups import is_parquet
 from components.features import feature_names
+from components.trainer import list_blocks
 from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, unstack
+from components.trainer.list_blocks import ListBlocks
 from components.trainer.parquet_source import ParquetSource
 from components.trainer.tfrecord_source import TfrecordSource
 from components.trainer.validation_part import By, Keys, Selection, ValidationPart, key_names
@@ -103,6 +105,8 @@ class InputPipeline:
       decode: Transformed features → the features that the network reads; if None, they are the same.
       augment: Changes the batches of training at random; needs `decode`.
       pixel_cache: How decoded images can be kept in memory; if None, images are decoded for every batch.
+      list_size: Number of rows in a block of `list_blocks`, of which batches consist. If None, rows are shuffled one by
+        one.
     """
 
     files: Sequence[str]
@@ -113,6 +117,7 @@ class InputPipeline:
     decode: Decode | None = None
     augment: Augment | None = None
     pixel_cache: PixelCache | None = None
+    list_size: int | None = None
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
         """Return an infinite dataset of the shuffled batches of one worker.
@@ -124,12 +129,14 @@ class InputPipeline:
           A dataset of (features: dict of [batch_rows, …] tensors, label: [batch_rows, labels]).
 
         Raises:
-          InputError: If there are fewer examples than workers, in Parquet files.
+          InputError: If there are fewer examples than workers, in Parquet files; or if lists do not fit into memory.
           MachineError: If a file cannot be read.
         """
         source = _create_source(self.files, self.spec, self.selection, self.batch_rows)
         pixels = self._choose_pixel_cache(source)
-        if pixels or _keeps_in_memory(source, self.config):
+        if self.list_size:
+            batches = self._read_lists(source, shard, pixels, self.list_size)
+        elif pixels or _keeps_in_memory(source, self.config):
             batches = self._read_from_memory(source, shard, pixels)
         else:
             batches = source.batches(shard, self.config).map(_split_label)
@@ -197,6 +204,37 @@ class InputPipeline:
             return _split_label(self._gather(source, columns, number))
 
         numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
+        return _avoid_copies(numbers.map(read_batch, tf.data.AUTOTUNE, deterministic=True))
+
+    def _read_lists(self, source: Source, shard: InputShard, pixels: PixelCache | None, size: int) -> tf.data.Dataset:
+        """Load all rows, because the rows of a list may be anywhere, and gather batches of whole blocks."""
+        if not _keeps_in_memory(source, self.config, shard.count):
+            raise InputError(
+                f"model.loss: listwise keeps the rows of all lists in memory: expected at most "
+                f"{_compute_most_bytes(self.config) / 2**20:,.0f} MB, received {source.memory() / 2**20:,.0f} MB for "
+                f"each of {shard.count} workers",
+                "raise training.memory_mb, or choose another loss",
+            )
+        columns = _load(source, InputShard(), pixels)
+        lists = list_blocks.divide(unstack(columns, source.columns)[feature_names.LIST_KEY], size)
+        count, blocks = self.batch_rows // size, tf.size(lists.lists, tf.int64)
+
+        def read_batch(number: tf.Tensor) -> Batch:
+            position = number * count + tf.range(count, dtype=tf.int64)
+            epochs = position // blocks
+            seeds = tf.stack([tf.fill([count], tf.constant(self.config.seed, tf.int64)), epochs], axis=1)
+            order = tf.fill([count, 1], tf.constant(_BLOCKS, tf.int64))
+            block = tf.raw_ops.RandomIndexShuffle(
+                index=position % blocks,
+                seed=tf.cast(tf.concat([seeds, order], axis=1), tf.uint32),
+                max_index=blocks - 1,
+                rounds=4,
+            )
+            return _split_label(_gather_blocks(source, columns, lists, block, seeds))
+
+        # Every worker takes its share of the batches of all rows.
+        first = tf.cast(shard.start, tf.int64) * shard.count + tf.cast(shard.index, tf.int64)
+        numbers = tf.data.Dataset.counter(first, shard.count)
         return _avoid_copies(numbers.map(read_batch, tf.data.AUTOTUNE, deterministic=True))
 
     def _gather(self, source: Source, columns: Stacked, number: tf.Tensor) -> Columns:
@@ -270,6 +308,50 @@ def evaluation_batches(
       MachineError: If a file cannot be read.
     """
     yield from map(_split_label, _create_source(files, spec, selection, batch_rows).in_order())
+
+
+def list_batches(
+    files: Sequence[str], spec: FeatureSpec, batch_rows: int, list_size: int, selection: Selection | None = None
+) -> Iterator[Batch]:
+    """Yield the rows of all lists once, in blocks of `list_blocks`; all rows are in memory.
+
+    Args:
+      files: The files of a split; see `find`.
+      spec: Parsing spec of the transformed features, the label and the key of the list.
+      batch_rows: Maximum number of rows in a batch, at least `list_size`.
+      list_size: Number of rows in a block.
+      selection: The rows to read; if None, all rows.
+
+    Raises:
+      InputError: If no row has a list.
+      MachineError: If a file cannot be read.
+    """
+    source = _create_source(files, spec, selection)
+    columns = source.load(InputShard())
+    lists = list_blocks.divide(unstack(columns, source.columns)[feature_names.LIST_KEY], list_size)
+    blocks = len(lists.lists)
+    if not blocks:
+        raise InputError(
+            "model.list_column: expected rows with a list among those held out of the training, received none",
+            "hold more rows out with training.validation, or name another column",
+        )
+    count = batch_rows // list_size
+    for start in range(0, blocks, count):
+        numbers = tf.range(start, min(start + count, blocks), dtype=tf.int64)
+        yield _split_label(_gather_blocks(source, columns, lists, numbers))
+
+
+_BLOCKS = (1 << 32) - 1
+"""The last seed of the order of blocks, which differs from the numbers of the lists."""
+
+
+def _gather_blocks(
+    source: Source, columns: Stacked, lists: ListBlocks, blocks: tf.Tensor, seeds: tf.Tensor | None = None
+) -> Columns:
+    """Return the rows of blocks; see `ListBlocks.select`."""
+    rows, is_present = lists.select(blocks, seeds)
+    gathered = unstack({key: tf.gather(column, rows) for key, column in columns.items()}, source.columns)
+    return list_blocks.mark_padding(gathered, is_present)
 
 
 def size(files: Sequence[str], spec: FeatureSpec) -> int:

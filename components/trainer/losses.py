@@ -93,4 +93,28 @@ def focal(row_loss: RowLoss, gamma: float) -> RowLoss:
     return loss
 
 
+def listwise(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Compute the crossentropy between the labels of a list and the softmax of its logits, as a share per row.
+
+    The loss of a list is the mean of -log softmax(logits) over its rows with label 1. It is 0 for a list with a single
+    row, or without a label 1.
+
+    Sources: Z. Cao, T. Qin, T.-Y. Liu, M.-F. Tsai and H. Li, Learning to rank: from pairwise approach to listwise
+    approach, ICML 2007; S. Bruch, X. Wang, M. Bendersky and M. Najork, An analysis of the softmax cross entropy loss
+    for learning-to-rank with binary relevance, ICTIR 2019.
+
+    Args:
+      label: 0 or 1, or -1 for padding; [lists, rows].
+      logits: Logits of the rows, for several members of an ensemble; [lists, rows, members].
+
+    Returns:
+      The shares of the rows, whose sum is the loss of the list, as the mean over the members; [lists, rows].
+    """
+    is_row = (label >= 0)[:, :, tf.newaxis]
+    logarithms = tf.nn.log_softmax(tf.where(is_row, logits, logits.dtype.min / 2), axis=1)
+    logarithm = tf.reduce_mean(tf.where(is_row, logarithms, 0.0), axis=2)
+    relevance = tf.cast(tf.maximum(label, 0), logits.dtype)
+    return tf.math.divide_no_nan(-relevance * logarithm, tf.reduce_sum(relevance, axis=1, keepdims=True))
+
+
 _LEAST = 1e-7

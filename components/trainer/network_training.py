@@ -77,6 +77,7 @@ class NetworkTraining:
         evaluates = config.evaluator and not config.strategy.is_cluster
         validates = self._best is not None and distribution.is_lead
         probes = config.tensorboard.gradients and distribution.is_lead
+        self._rows.check_lists()
         pipeline = self._rows.input_pipeline(distribution.strategy.num_replicas_in_sync)
         with (
             self._open_curves("gradients") if probes else contextlib.nullcontext() as gradients,

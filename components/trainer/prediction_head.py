@@ -16,7 +16,7 @@ import tf_keras
 from components.base.errors import InputError
 from components.features.expression import Label
 from components.models import two_tower
-from components.trainer.losses import RowLoss, binary_crossentropy, crossentropy, squared_error
+from components.trainer.losses import RowLoss, binary_crossentropy, crossentropy, listwise, squared_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +131,29 @@ class BinaryHead(LabelHead):
     def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the probability of class 1."""
         return {"probability": tf.sigmoid(logits)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListHead(BinaryHead):
+    """A logit by which the rows of a list are ordered. The rows are those of `list_blocks`.
+
+    Attributes:
+      list_size: Number of consecutive rows that are a list, with padding.
+    """
+
+    list_size: int
+
+    def losses(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> tf.Tensor:
+        """Compute the weighted share of each row, [n], in the loss of its list; their mean is the mean over lists."""
+        members = math.prod(logits.shape[1:])
+        lists = tf.reshape(label, [-1, self.list_size])
+        shares = listwise(lists, tf.reshape(logits, [-1, self.list_size, members]))
+        losses = tf.reshape(shares, [-1]) * self.list_size
+        return losses if weight is None else losses * (weight / self.mean_weight)
+
+    def weight_of(self, label: tf.Tensor, weight: tf.Tensor | None = None) -> float:
+        """Return the number of rows, with padding."""
+        return len(label)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -128,7 +128,7 @@ def compute(
       MachineError: If the sample cannot be read.
     """
     spec = transform.transformed_feature_spec()
-    for name in (feature_names.ROW_KEY, feature_names.ROW_END):
+    for name in (feature_names.ROW_KEY, feature_names.ROW_END, feature_names.LIST_KEY):
         spec.pop(name, None)
     compact = CompactFeatures.find(plan.features).only(input_names)
     encoded = compact.images

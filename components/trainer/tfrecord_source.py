@@ -28,6 +28,7 @@ _NOT_FEATURES = (
     feature_names.WEIGHT,
     feature_names.ROW_KEY,
     feature_names.ROW_END,
+    feature_names.LIST_KEY,
     feature_names.FOLD,
 )
 _FILES_PER_WORKER = 8

@@ -13,7 +13,7 @@ import tensorflow as tf
 from components.features import feature_names, images
 from components.features.compact import CompactFeatures
 from components.models.forest import Floats
-from components.trainer import input_pipeline
+from components.trainer import input_pipeline, list_statistics
 from components.trainer.augmentation import augment
 from components.trainer.config import AugmentationConfig
 from components.trainer.input_columns import FeatureSpec
@@ -45,6 +45,7 @@ class TrainingRows:
 
     def __init__(self, plan: TrainingPlan, fn_args: FnArgs, spec: FeatureSpec, holds_out: bool) -> None:
         self._plan, self._fn_args, self.holds_out = plan, fn_args, holds_out
+        self._list_size = plan.model.list_size if plan.features.list_column else None
         keys = (feature_names.ROW_KEY, feature_names.ROW_END)
         self.key_spec = {name: spec[name] for name in keys if name in spec}
         self.spec = {name: column for name, column in spec.items() if name not in keys}
@@ -83,20 +84,40 @@ class TrainingRows:
           replicas: Number of replicas that take part in a synchronous step.
 
         Raises:
-          InputError: If the replicas cannot divide a batch.
+          InputError: If the replicas or the lists cannot divide a batch.
         """
         compact, config = self.compact, self._plan.training
         encoded, changes = compact.images, config.augmentation
+        batch_rows = config.replica_rows(replicas)
+        if self._list_size:
+            list_statistics.check_batch(batch_rows, self._list_size, config.optimizer.accumulate)
         return InputPipeline(
             self.train_files,
             self.spec,
             config,
-            config.replica_rows(replicas),
+            batch_rows,
             self._selection(inside=False) if self.holds_out else None,
             self._decode,
             functools.partial(augment, encoded, changes) if changes != AugmentationConfig() else None,
             PixelCache(compact.pack, compact.unpack, images.row_bytes(encoded)) if encoded else None,
+            self._list_size,
         )
+
+    def check_lists(self) -> None:
+        """Log the lists that are trained on, if there are lists.
+
+        Raises:
+          InputError: If the loss of every list is 0.
+        """
+        if self._list_size:
+            spec = {name: self.spec[name] for name in (feature_names.LABEL, feature_names.LIST_KEY)}
+            selection = self._selection(inside=False) if self.holds_out else None
+            batches = input_pipeline.evaluation_batches(self.train_files, spec, _EVAL_BATCH, selection)
+            keys, labels = zip(
+                *((columns[feature_names.LIST_KEY].numpy(), label.numpy()[:, 0]) for columns, label in batches),
+                strict=True,
+            )
+            list_statistics.check(np.concatenate(keys), np.concatenate(labels), self._list_size)
 
     def validation_batches(self) -> Iterator[Batch]:
         """Yield the rows that are held out, with the features that the network reads; with folds, all rows."""
@@ -119,6 +140,9 @@ class TrainingRows:
         Their features are in the compact form, because the pixels of all images may be large.
         """
         selection = self._selection(inside=True)
+        if self._list_size:
+            rows = max(self._eval_batch, self._list_size)
+            return list(input_pipeline.list_batches(self.train_files, self.spec, rows, self._list_size, selection))
         return list(input_pipeline.evaluation_batches(self.train_files, self.spec, self._eval_batch, selection))
 
     @property

@@ -22,8 +22,9 @@ def training_plan(config: Config) -> TrainingPlan:
         features=config.features,
         labels=config.data.declared_labels,
         task=config.data.task,
-        row_key=None if user_code else _row_key(config.data),
+        row_key=None if user_code else _row_key(config.data, config.model.list_column),
         weight=config.data.weight,
+        list_column=config.model.list_column,
         item=next(iter(config.model.item), None),
     )
     return TrainingPlan(
@@ -93,10 +94,10 @@ def _exclude_seen(config: Config) -> ExcludeSeen | None:
     return ExcludeSeen(columns=columns, required=chosen is not None) if columns else None
 
 
-def _row_key(data: DataConfig) -> RowKey | None:
+def _row_key(data: DataConfig, list_column: str | None) -> RowKey | None:
     """Return the key that the Trainer uses to hold out whole groups or the newest rows, like `data.split`.
 
-    Return None if the Trainer holds out single rows.
+    Otherwise, whole lists are held out. Return None if the Trainer holds out single rows.
     """
     split = data.split
     if data.windows:
@@ -106,4 +107,6 @@ def _row_key(data: DataConfig) -> RowKey | None:
     if split.by == "within_time":
         return RowKey(by="time", columns=split.columns[1:2])
     grouped = split.by in ("hash", "group") and split.columns
-    return RowKey(by="group", columns=split.columns) if grouped else None
+    if grouped:
+        return RowKey(by="group", columns=split.columns)
+    return RowKey(by="group", columns=(list_column,)) if list_column else None

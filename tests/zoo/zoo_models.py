@@ -189,6 +189,18 @@ def mlp() -> Run:
 
 
 @run
+def listwise() -> Run:
+    """Order the rows of every user, of which more are sold than the loss compares at once."""
+    return _run_on_orders(
+        "mlp",
+        _bought(),
+        data={"label": "bought", "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation={**AUC, "metrics": ["auc", "ndcg_at_10"], "group": "user"},
+        model={"loss": "listwise", "list_column": "user", "list_size": 8},
+    )
+
+
+@run
 def wide_deep() -> Run:
     """Evaluate on the last fifth of the time, with rows from TFRecord and a numeric label."""
     labels = orders()["amount"].to_numpy()

@@ -75,6 +75,8 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     added = [SAMPLING_WEIGHT] if config.data.sample.label else []
     if config.data.weight and not added:
         names_by_key[WEIGHT] = config.data.weight
+    if config.model.list_column:
+        names_by_key["model", "list_column"] = config.model.list_column
     names_by_key |= {(*WHERE, name): name for name in config.data.columns_of_where}
     unknown = {key: name for key, name in names_by_key.items() if name not in columns}
     # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.

@@ -46,6 +46,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _gradients(config)
     yield from _calibration(config)
     yield from _loss(config)
+    yield from _lists(config)
 
 
 def _train_function(config: Config) -> Iterator[Problem]:
@@ -373,3 +374,30 @@ def _loss(config: Config) -> Iterator[Problem]:
     elif loss == "focal" and task == "multiclass" and config.model.has_forest:
         message = f"trees are trained with the focal loss of two classes, received a {task} task; remove it"
         yield Problem(("model", "loss"), message)
+
+
+def _lists(config: Config) -> Iterator[Problem]:
+    """Yield settings that cannot be combined with the list-wise loss."""
+    model, training = config.model, config.training
+    if model.loss != "listwise":
+        return
+    strategy, rows = training.strategy, model.list_size * training.optimizer.accumulate
+    if training.batch_size % rows:
+        factor = " times optimizer.accumulate" if training.optimizer.accumulate > 1 else ""
+        message = f"expected a multiple of model.list_size{factor}, {rows}, received {training.batch_size}; change it"
+        yield Problem(("training", "batch_size"), message)
+    refused: list[tuple[object, Key, str]] = [
+        (len(config.data.declared_labels) > 1, ("data", "labels"), "it orders rows by one label"),
+        (strategy.has_mesh, ("training", "strategy", "kind"), "a mesh divides batches regardless of lists"),
+        (strategy.max_workers, ("training", "strategy", "max_workers"), "workers that join would sort all rows again"),
+        (training.class_weights, ("training", "class_weights"), "a list contains both classes"),
+        (training.folds, ("training", "folds"), "it compares rows of a list, which are in one fold"),
+        (training.evaluator, ("training", "evaluator"), "its rows are not sorted by list; see early_stopping"),
+        (training.cache in ("none", "pixels"), ("training", "cache"), "the rows of all lists are in memory"),
+        (training.augmentation.mixup, ("training", "augmentation", "mixup"), "blended rows are not in one list"),
+        (config.evaluation.decide, ("evaluation", "decide"), "its scores are comparable in a list only"),
+        (getattr(config, "edge", None), ("edge",), "variants are trained on rows without lists"),
+    ]
+    for used, key, why in refused:
+        if used:
+            yield Problem(key, f"does not go together with model.loss listwise: {why}; remove one of them")

@@ -4,5 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NAMES = ("clicks", "digits", "retrieval", "sales", "sessions", "shapes", "stock_penguin", "stock_taxi", "taxi")
+NAMES = (
+    "clicks",
+    "digits",
+    "ranking",
+    "retrieval",
+    "sales",
+    "sessions",
+    "shapes",
+    "stock_penguin",
+    "stock_taxi",
+    "taxi",
+)
 CONFIGS = tuple(Path(__file__).parents[3] / "configs" / f"{name}.yaml" for name in NAMES)

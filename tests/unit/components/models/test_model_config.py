@@ -55,6 +55,9 @@ def test_model_config_round_trips_through_json(section: dict[str, object]):
         ({"loss": "quantile", "quantiles": [0.9, 0.1]}, r"expected ascending numbers between 0 and 1, received \[0.9"),
         ({"loss": "quantile", "quantiles": [0.5, 1.0]}, "expected ascending numbers between 0 and 1"),
         ({"loss": "quantile", "kind": "gbt"}, "expected one of poisson, focal, which trees are trained with in gbt"),
+        ({"loss": "listwise"}, "needs the column of the lists, as in list_column: query; received none"),
+        ({"list_column": "query"}, "list_column: expected loss listwise, received none"),
+        ({"loss": "listwise", "list_column": "query", "kind": "gbt"}, "trees are trained with in gbt"),
         ({"loss": "huber", "run_fn": "mine.run_fn"}, "so loss would have no effect"),
     ],
 )

@@ -24,7 +24,7 @@ def write_config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path
         (
             {"kind": "distilled", "student": {"kind": "mlp", "loss": "huber"}},
             {},
-            "a binary has focal, received huber",
+            "a binary has focal, listwise, received huber",
         ),
         (
             {"kind": "distilled", "student": {"kind": "two_tower", "item": ["age"]}},

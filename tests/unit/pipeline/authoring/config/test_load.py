@@ -371,9 +371,12 @@ POISSON = (*REGRESSION, "model.loss=poisson")
     [
         (
             ["model.loss=quantil"],
-            "expected one of quantile, huber, poisson, tweedie, focal, received 'quantil'; did you",
+            "expected one of quantile, huber, poisson, tweedie, focal, listwise, received 'quantil'; did you",
         ),
-        (["model.loss=poisson"], "model.loss: expected focal or none, which fit a binary task, received poisson"),
+        (
+            ["model.loss=poisson"],
+            "model.loss: expected focal, listwise or none, which fit a binary task, received poisson",
+        ),
         (
             [*REGRESSION, "model.loss=focal"],
             "expected quantile, huber, poisson, tweedie or none, which fit a regression",
