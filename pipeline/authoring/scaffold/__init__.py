@@ -13,6 +13,7 @@ from components.base.limits import MOST_FEATURE_COLUMNS
 from components.data.date_texts import Order
 from components.features.leakage import Leak
 from components.models.config import HISTORY_KINDS, Kind
+from pipeline.authoring.protected_attributes import find_protected
 from pipeline.authoring.scaffold.defaults import (
     TrainingDefaults,
     choose_thresholds,
@@ -27,7 +28,7 @@ from pipeline.authoring.scaffold.kind_choice import Fit
 from pipeline.authoring.scaffold.label import LearningTask, learning_task_of
 from pipeline.authoring.scaffold.leakage import leaks, with_leaks
 from pipeline.authoring.scaffold.panels import find_panel
-from pipeline.authoring.scaffold.protected import exclude_protected, find_protected
+from pipeline.authoring.scaffold.protected import exclude_protected
 from pipeline.authoring.scaffold.sample import Table, read
 from pipeline.authoring.scaffold.text_format import TextFormat
 from pipeline.authoring.scaffold.yaml_text import document

@@ -5,19 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pipeline.authoring.protected_attributes import PERSONS, WORD
+
 _NOUNS = (
     "account|booking|card|case|client|customer|device|employee|event|invoice|item|loan|member|order|passenger|patient|"
     "product|record|ride|session|student|ticket|transaction|trip|user"
 )
-WORD = r"(?:^|_|(?<=[a-z0-9])(?=[A-Z]))"
-"""The start of a word, as in customer_id and CustomerId."""
 NAME_OF_ID = re.compile(
     rf"{WORD}(?i:ids?|uuid|guid|key|index|idx|rowid|row|no|nr|number|ref|reference|hash)$"
     rf"|(?i:(?:{_NOUNS})(?:id|no|nr|number))$|(?i:^_?u?n?named?_0$)"
-)
-PERSONS = (
-    "child|client|customer|employee|household|member|participant|passenger|patient|person|player|respondent|student|"
-    "subject|user"
 )
 _GROUP = re.compile(
     rf"{WORD}(?i:id|uuid|guid)$|(?i:(?:{_NOUNS}|{PERSONS})(?:id|no|nr|number))$|(?i:^(?:{PERSONS}|nr)$)"

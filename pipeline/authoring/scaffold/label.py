@@ -20,7 +20,7 @@ from components.base.errors import InputError
 from components.base.names import column_name, did_you_mean
 from components.data.decimals import number_text
 from components.features import expression, label_values
-from pipeline.authoring.scaffold.identifiers import WORD
+from pipeline.authoring.protected_attributes import WORD
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
 
 _CLASSES = 30

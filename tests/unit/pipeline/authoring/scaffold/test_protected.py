@@ -11,9 +11,9 @@ import pytest
 
 from components.base.errors import InputError
 from pipeline.authoring.config import Config, load
+from pipeline.authoring.protected_attributes import find_protected
 from pipeline.authoring.scaffold import Draft, decisions, draft
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
-from pipeline.authoring.scaffold.protected import find_protected
 
 ROWS = 400
 
