@@ -59,6 +59,23 @@ class SliceImportance:
 
 
 @dataclass(frozen=True)
+class ColumnSelection:
+    """The columns that the model predicts equally well without; see components/evaluator/column_selection.
+
+    Attributes:
+      unneeded: The columns, in ascending order of importance.
+      loss: Increase of the mean loss if the model reads other rows' values of all these columns; None without columns.
+      limit: Largest increase that counts as equally well.
+      kept: Other columns whose importance is inside the noise → the reason why they are needed or may be.
+    """
+
+    unneeded: tuple[str, ...] = ()
+    loss: Estimate | None = None
+    limit: float = 0.0
+    kept: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Importance(JsonResult):
     """The importance of columns in the whole split and its slices.
 
@@ -67,6 +84,7 @@ class Importance(JsonResult):
       repeats: Number of permutations.
       slices: The whole split, followed by its slices; empty if nothing was measured.
       typical: Column → the median of its numbers or its most frequent text; None if values are mostly missing.
+      selection: The columns that the model does not need; None if they were not looked for.
       unknown: Reason why nothing was measured; None if the importance was measured.
     """
 
@@ -74,6 +92,7 @@ class Importance(JsonResult):
     repeats: int = 0
     slices: tuple[SliceImportance, ...] = ()
     typical: Mapping[str, Value] = field(default_factory=dict)
+    selection: ColumnSelection | None = None
     unknown: str | None = None
 
     def find(self, column: str) -> ColumnImportance | None:

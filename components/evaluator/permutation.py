@@ -12,7 +12,7 @@ For a slice, the values also come from the whole sample, because the column of a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
 from components.evaluator.binned_sums import Slices
 from components.evaluator.binning import LEAST_PROBABILITY, Floats, Ints, Numbers
+from components.evaluator.column_selection import select_columns
 from components.evaluator.columnar import slice_column
 from components.evaluator.crossentropy import select_label_probabilities
 from components.evaluator.error_metrics import deviances
@@ -40,7 +41,7 @@ from components.evaluator.intervals import Interval, Z
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.quantile_metrics import OUTPUT, losses
 from components.evaluator.retrieval_metrics import make_reciprocal, measure_interactions
-from components.evaluator.saved_model import Evaluated, Model
+from components.evaluator.saved_model import Evaluated, Model, Recombine
 from components.evaluator.slices import slices_of
 from components.evaluator.standard_metrics import binary_log_losses
 from components.features.expression import Label
@@ -86,14 +87,15 @@ def measure(
     names = plan.feature_columns or ()
     columns = [name for name in names if not pa.types.is_null(column_of(batch, name).type)]
     repeats = max(1, min(_REPEATS, ROWS // max(batch.num_rows, 1)))
-    evaluated, predict = model.evaluate(batch), model.permute(batch)
-    seconds = _measure_seconds(predict, columns, batch.num_rows) * repeats
+    evaluated, predict = model.evaluate(batch), model.recombine(batch)
+    # The search for unneeded columns predicts the rows as often as the importance does.
+    seconds = _measure_seconds(predict, columns, batch.num_rows) * repeats * 2
     fitting_rows = int(batch.num_rows * min(1.0, plan.evaluation.importance_seconds / max(seconds, 1e-9)))
     if fitting_rows < batch.num_rows:
         if fitting_rows < _FEWEST and not plan.evaluation.max_importance:
             return Importance(unknown=f"it would take {seconds:,.0f} s; raise evaluation.importance_seconds")
         batch = _draw_rows(batch, max(fitting_rows, min(_FEWEST, batch.num_rows)))
-        evaluated, predict = model.evaluate(batch), model.permute(batch)
+        evaluated, predict = model.evaluate(batch), model.recombine(batch)
     loss = _Loss(plan)
     losses_before = loss.compute(evaluated.labels, evaluated.predictions, evaluated.outputs)
     weights = weights_of(batch, plan.weight) if plan.weight else np.ones(batch.num_rows)
@@ -107,7 +109,7 @@ def measure(
     orders = [random.permutation(batch.num_rows) for _ in range(repeats)]
     by_column = {}
     for name in columns:
-        outputs = [predict(name, order) for order in orders]
+        outputs = [predict({name: order}) for order in orders]
         increases = np.stack([loss.compute(evaluated.labels, *output) for output in outputs]) - losses_before
         if not np.isfinite(increases).all():
             return Importance(unknown=f"the {loss.name} with other values of {name} is not a number")
@@ -125,23 +127,28 @@ def measure(
         if (weights[inside] > 0).sum() >= max(plan.evaluation.min_examples, 2):
             slice_importances.append(sample.importance(_words(slices.keys[at]), inside, by_rank))
     typical = {name: _typical(column_of(batch, name)) for name in names}
-    return Importance(loss.name, repeats, (replace(whole, columns=tuple(ranked)), *slice_importances), typical)
+
+    def measure_together(shuffled: Sequence[str]) -> Estimate:
+        outputs = (predict(dict.fromkeys(shuffled, order)) for order in orders)
+        return sample.estimate(np.stack([loss.compute(evaluated.labels, *output) for output in outputs]))
+
+    selection = select_columns(ranked, plan.needed_columns, measure_together)
+    slice_importances.insert(0, replace(whole, columns=tuple(ranked)))
+    return Importance(loss.name, repeats, tuple(slice_importances), typical, selection)
 
 
-def _measure_seconds(
-    predict: Callable[[str, Ints], tuple[Numbers, Columns]], columns: Sequence[str], rows: int
-) -> float:
+def _measure_seconds(predict: Recombine, columns: Sequence[str], rows: int) -> float:
     """Estimate the time of the predictions with a permutation of every column, in seconds.
 
     Args:
-      predict: See `Model.permute`. The model must have predicted before, because its first call takes longer.
+      predict: See `Model.recombine`. The model must have predicted before, because its first call takes longer.
       columns: The columns.
       rows: Number of rows.
     """
     if not columns or not rows:
         return 0.0
     started = time.perf_counter()
-    predict(columns[0], np.arange(rows))
+    predict({columns[0]: np.arange(rows)})
     return (time.perf_counter() - started) * len(columns)
 
 
@@ -243,6 +250,18 @@ class _Sample(NamedTuple):
             area = areas.decrease([scores[rows] for scores in by_column[column].predictions]) if areas else None
             columns.append(ColumnImportance(column, loss, column_share, area))
         return SliceImportance(name, len(rows), float((self.losses[rows] * share).sum()), tuple(columns))
+
+    def estimate(self, losses: Floats) -> Estimate:
+        """Estimate the increase of the mean loss of all rows.
+
+        Args:
+          losses: Losses with shuffled values; [permutations, rows].
+        """
+        increases = losses - self.losses
+        mean = float(increases.mean(axis=0) @ self.weights / self.weights.sum())
+        if not np.isfinite(increases).all():
+            return Estimate(mean)
+        return Estimate(mean, self._interval(increases, mean, np.arange(len(self.weights))))
 
     def _interval(self, increases: Floats, mean: float, rows: Ints) -> Interval | None:
         """Compute the interval of a mean over rows and permutations by Student's t distribution.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from components.base.config_section import Loss, Section, Task
 from components.evaluator.config import FORECAST_METRICS, LOSS_METRICS, EvaluationConfig, metric
 from components.features import feature_names
@@ -39,6 +41,8 @@ class EvaluationPlan(Section):
     """Quantiles that the model predicts; empty unless it has the quantile loss."""
     tweedie_power: float = 1.5
     """Power of the tweedie loss."""
+    needed_columns: dict[str, str] = Field(default_factory=dict)
+    """Column → reason why it is never proposed as unneeded, such as a protected attribute of persons."""
     past_columns: tuple[str, ...] = ()
     """Columns that `data.windows` computes from the past of a series. The past may predict the label, so leakage is not
     looked for in them."""

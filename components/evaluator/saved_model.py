@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,13 @@ class Evaluated:
         """Return a copy whose outputs contain columns of the examples, [rows, 1], under prefixed names."""
         columns = {f"{prefix}{name}": _to_numbers(column_of(batch, name))[:, np.newaxis] for name in names}
         return replace(self, outputs={**self.outputs, **columns})
+
+
+class Recombine(Protocol):
+    """A function that predicts rows whose columns come from different rows; see `Model.recombine`."""
+
+    def __call__(self, sources: Mapping[str, Ints], rows: Ints | None = None) -> tuple[Numbers, Columns]:
+        """Return the predictions, [n] or [n, classes], and all outputs, [n, ...]."""
 
 
 def _to_numbers(column: pa.Array) -> npt.NDArray[np.float64]:
@@ -155,18 +162,23 @@ class Model:
         outputs = self._outputs(batch)
         return self._prediction(outputs), outputs
 
-    def permute(self, batch: pa.RecordBatch) -> Callable[[str, Ints], tuple[Numbers, Columns]]:
-        """Return a function that predicts the rows with permuted values of one column; see `predict`.
+    def recombine(self, batch: pa.RecordBatch) -> Recombine:
+        """Return a function that predicts rows whose columns come from different rows of the batch; see `predict`.
 
-        The function takes the name of the column, and the row that provides the value for each row, [rows].
+        The function takes, by column, the rows that provide its values, int64 [n], and the rows that provide all other
+        columns, [n]. If the latter is None, these are all rows of the batch in their order.
         """
         columns = None if self._raw is None else raw_columns(batch, self._raw.inputs)
 
-        def predict(name: str, order: Ints) -> tuple[Numbers, Columns]:
-            if self._raw is None or columns is None or name not in columns:
-                return self.predict(_with_order(batch, name, order))
+        def predict(sources: Mapping[str, Ints], rows: Ints | None = None) -> tuple[Numbers, Columns]:
+            if self._raw is None or columns is None or not sources.keys() <= columns.keys():
+                return self.predict(_recombine(batch, sources, rows))
             # Reuse the converted columns: converting the whole batch takes nearly as long as predicting.
-            outputs = call(self._raw, {**columns, name: columns[name][order]})
+            taken = {
+                name: values if (order := sources.get(name, rows)) is None else values[order]
+                for name, values in columns.items()
+            }
+            outputs = call(self._raw, taken)
             return self._prediction(outputs), outputs
 
         return predict
@@ -211,8 +223,10 @@ class Model:
         return labels.reshape(-1)
 
 
-def _with_order(batch: pa.RecordBatch, name: str, order: Ints) -> pa.RecordBatch:
-    """Replace the value of a column in row i by the value in row order[i]."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns[name] = columns[name].take(pa.array(order))
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+def _recombine(batch: pa.RecordBatch, sources: Mapping[str, Ints], rows: Ints | None) -> pa.RecordBatch:
+    """Return rows with the values of other rows in some columns; see `Model.recombine`."""
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        order = sources.get(name, rows)
+        columns.append(column if order is None else column.take(pa.array(order)))
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from components.base.node import ModelPlans
 from components.evaluator.plan import EvaluationPlan
 from components.features import feature_names
+from components.features.config import Cross
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan, RowKey
+from components.features.sequence_ops import EventSequence, OfHistory
 from components.ingest.config import DataConfig
 from components.ingest.window_config import ORIGIN
 from components.results.model_outputs import PREDICTION_KEY
 from components.trainer.plan import ExcludeSeen, TrainingPlan
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.model_checks import user_columns
+from pipeline.authoring.protected_attributes import find_protected
 
 
 def training_plan(config: Config) -> TrainingPlan:
@@ -65,6 +68,7 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
         quantiles=config.model.quantiles if config.model.loss == "quantile" else (),
         tweedie_power=config.model.tweedie_power,
         weight=features.weight,
+        needed_columns=_list_needed_columns(config),
         past_columns=windows.added if (windows := config.data.ingested_windows) else (),
     )
 
@@ -75,6 +79,27 @@ def _list_feature_columns(config: Config) -> tuple[str, ...]:
     For a retrieval, the columns of the item are left out, because the item is what the model predicts.
     """
     return tuple(name for name in config.features.columns_read if name not in config.model.item)
+
+
+def _list_needed_columns(config: Config) -> dict[str, str]:
+    """Return the feature columns that must not be proposed as unneeded → the reason."""
+    features, data = config.features, config.data
+    read = _list_feature_columns(config)
+    needed = dict.fromkeys(find_protected(read), "it is a protected attribute of persons")
+    for feature in features.declared:
+        of = (feature.op.of,) if isinstance(feature.op, EventSequence) and feature.op.of else ()
+        along = (feature.op.along,) if isinstance(feature.op, OfHistory) and feature.op.along else ()
+        used = () if isinstance(feature.op, Cross) else feature.columns[1:]
+        needed |= dict.fromkeys((*of, *along, *used), f"the feature {feature.name} uses it")
+    if config.evaluation.exclude_seen is not False and data.task == "retrieval":
+        needed |= dict.fromkeys(user_columns(config), "it may identify the user")
+    needed |= dict.fromkeys(data.split.columns, "data.split uses it")
+    needed |= {name: f"evaluation.{key[0]} names it" for key, name in config.evaluation.columns()}
+    needed |= dict.fromkeys(config.evaluation.max_importance, "evaluation.max_importance names it")
+    needed |= dict.fromkeys([data.weight] if data.weight else [], "data.weight names it")
+    labels = (name for label in data.declared_labels for name in label.expression.columns)
+    needed |= dict.fromkeys(labels, "the label reads it")
+    return {name: reason for name, reason in needed.items() if name in read}
 
 
 def make_model_plans(config: Config) -> ModelPlans:

@@ -105,9 +105,9 @@ def test_permuted_columns_are_converted_once_and_predicted(tmp_path: Path, monke
     # In the signature `raw` an empty text means missing, so rows with an empty text are sent as tf.Examples instead.
     for texts, conversions in (([b"a", b"bcd", b"ef"], 1), (words, 3)):
         converted.clear()
-        predict = model.permute(lists(texts))
+        predict = model.recombine(lists(texts))
         lengths = np.float32([len(texts[at]) for at in order])
-        np.testing.assert_array_equal(predict("word", order)[0], numbers * lengths)
+        np.testing.assert_array_equal(predict({"word": order})[0], numbers * lengths)
         expected = numbers[order] * np.float32(list(map(len, texts)))
-        np.testing.assert_array_equal(predict("number", order)[0], expected)
+        np.testing.assert_array_equal(predict({"number": order})[0], expected)
         assert len(converted) == conversions

@@ -1,0 +1,111 @@
+"""Finds columns that a model predicts equally well without: their importance is inside the noise, also together.
+
+The importance of a column is inside the noise if the 95 % interval of the increase of the loss includes 0 or smaller
+values. Columns with the same information hide each other's importance: if each of two copies is shuffled alone, the
+model still reads the other one. Therefore columns are also shuffled together, and a set of columns is unneeded only if
+
+- the interval of the common increase also includes 0 or smaller values, and
+- its upper end is at most 2 % of the increase with all columns shuffled (a test of non-inferiority), so that few rows,
+  which have wide intervals, do not make columns unneeded.
+
+The bounds are not corrected for the number of columns. A correction would limit how many columns of pure noise are
+kept, which is harmless, and would make more of the needed columns unneeded, which is not.
+
+Sources: L. Breiman, Random forests, Machine Learning 45, 2001 (permutation importance); B. Gregorutti, B. Michel and
+P. Saint-Pierre, Grouped variable importance with random forests, Computational Statistics & Data Analysis 90, 2015
+(columns that are permuted together); G. Piaggio et al., Reporting of noninferiority and equivalence randomized trials,
+JAMA 308, 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from components.evaluator.importance import ColumnImportance, ColumnSelection, Estimate
+
+SHARE = 0.02
+"""Largest upper end of a common increase, as a share of the increase with all columns shuffled."""
+
+
+def select_columns(
+    importances: Sequence[ColumnImportance],
+    needed: Mapping[str, str],
+    measure: Callable[[Sequence[str]], Estimate],
+) -> ColumnSelection:
+    """Find the largest set of unneeded columns that a greedy search finds.
+
+    The columns inside the noise are tried together. A set that does not pass is divided into the less and the more
+    important half, which are tried one after the other along with the columns that passed. Of two copies, the less
+    important one passes.
+
+    Args:
+      importances: The importance of all columns.
+      needed: Columns that must not be proposed → the reason.
+      measure: Function that shuffles columns together and returns the increase of the mean loss. It is called at most
+        `len(importances) + 1` times.
+    """
+    inside = sorted(filter(is_inside_noise, importances), key=lambda column: (column.loss.value, column.column))
+    kept = {column.column: needed[column.column] for column in inside if column.column in needed}
+    candidates = [column.column for column in inside if column.column not in needed]
+    if not candidates:
+        return ColumnSelection(kept=kept)
+    limit = SHARE * measure([column.column for column in importances]).value
+    if limit <= 0:
+        reason = "the model does not predict better than with the values of other rows in all columns"
+        return ColumnSelection(kept={**kept, **dict.fromkeys(candidates, reason)})
+    search = _Search(measure, limit, budget=len(importances))
+    search.try_columns(candidates)
+    return ColumnSelection(tuple(search.passed), search.loss, limit, {**kept, **search.kept})
+
+
+def is_inside_noise(column: ColumnImportance) -> bool:
+    """Return whether the interval of the increase of the loss includes 0 or smaller values."""
+    return _includes_zero(column.loss)
+
+
+def _includes_zero(loss: Estimate) -> bool:
+    return loss.interval is None or loss.interval[0] <= 0
+
+
+class _Search:
+    """The greedy search.
+
+    Args:
+      measure: See `select_columns`.
+      limit: Largest upper end of the interval of a common increase.
+      budget: Maximum number of calls of `measure`.
+
+    Attributes:
+      passed: Columns that were shuffled together and passed.
+      loss: Their common increase; None without columns.
+      kept: Columns that did not pass → the reason.
+    """
+
+    def __init__(self, measure: Callable[[Sequence[str]], Estimate], limit: float, budget: int) -> None:
+        self._measure, self._limit, self._budget = measure, limit, budget
+        self.passed: list[str] = []
+        self.loss: Estimate | None = None
+        self.kept: dict[str, str] = {}
+
+    def try_columns(self, columns: Sequence[str]) -> None:
+        """Add columns to those that passed, or their halves if they do not pass as a whole."""
+        if not self._budget:
+            self.kept.update(dict.fromkeys(columns, "not tried, because the number of predictions is limited"))
+            return
+        self._budget -= 1
+        loss = self._measure([*self.passed, *columns])
+        if _includes_zero(loss) and loss.interval and loss.interval[1] <= self._limit:
+            self.passed += columns
+            self.loss = loss
+        elif len(columns) == 1:
+            self.kept[columns[0]] = self._explain(loss)
+        else:
+            middle = (len(columns) + 1) // 2
+            self.try_columns(columns[:middle])
+            self.try_columns(columns[middle:])
+
+    def _explain(self, loss: Estimate) -> str:
+        low, high = loss.interval or (loss.value, loss.value)
+        together = "with the unneeded columns" if self.passed else "alone"
+        found = f"shuffled {together}, it increases the loss by {loss.value:.4g} ({low:.4g} to {high:.4g})"
+        return f"{found}, which is above 0" if low > 0 else f"{found}, which may be above {self._limit:.4g}"
