@@ -357,8 +357,11 @@ class EvaluationConfig(Section):
     """Number of rows of the eval split on which the importance of columns is measured; 0 disables it. By default
     10,000, fewer for a table with many columns, and 0 for a table with more than 126 columns."""
     importance_seconds: PositiveFloat = 60.0
-    """Maximum time of this measurement. It uses fewer rows where the model is slow; if it would be fewer than 500, the
-    importance is measured only for `max_importance`."""
+    """Maximum time of this measurement, and of the partial dependence. Both use fewer rows where the model is slow; if
+    it would be fewer than 500, the importance is measured only for `max_importance`."""
+    dependence_columns: int = Field(default=6, ge=0, le=50)
+    """Number of columns, the most important ones, for which the partial dependence of the prediction is measured, and
+    whose interactions are measured. 0 disables it."""
     linear_model_rows: int = Field(default=10_000, ge=0)
     """Number of rows of the training split on which a linear model of the raw columns is fitted, which is shown beside
     the model; fewer for a table with more than 400 columns. 0 disables it."""

@@ -23,10 +23,12 @@ from components.compat.tfma import evaluation as tfma_evaluation
 from components.data import example_artifacts
 from components.data.decisions import read as read_decisions
 from components.evaluator import (
+    dependence,
     importance,
     leakage_sample,
     linear_model,
     mistakes,
+    partial_dependence,
     permutation,
     plot_data,
     saved_model,
@@ -36,6 +38,7 @@ from components.evaluator import (
 )
 from components.evaluator.baseline import drop_unusable_baseline
 from components.evaluator.columnar import Evaluate, Evaluation, Metrics
+from components.evaluator.dependence import Dependence
 from components.evaluator.eval_config import at_least, eval_config
 from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
@@ -108,9 +111,9 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is a baseline.
           output_dict: `evaluation` receives TFMA's files, with the verdict as their validation result, `verdict.json`,
-            `plots.json`, `importance.json`, and for images `mistakes.json`. With several labels these files are about
-            the first label, and a subfolder per further label holds the same files. `blessing` receives the properties
-            that TFX's Evaluator sets.
+            `plots.json`, `importance.json`, `dependence.json`, and for images `mistakes.json`. With several labels
+            these files are about the first label, and a subfolder per further label holds the same files. `blessing`
+            receives the properties that TFX's Evaluator sets.
           exec_properties: Properties of TFX's Evaluator, and `plan`, an EvaluationPlan as JSON.
 
         Raises:
@@ -248,9 +251,11 @@ def _judge(evaluation: LabelEvaluation, inputs: Inputs) -> Verdict:
     leakage = _measure_leakage(plan, label, inputs)
     if leakage.unknown:
         logging.info("leakage is not judged: %s", leakage.unknown)
-    column_importance = _measure_importance(evaluation, inputs)
+    column_importance, column_dependence = _interpret_model(evaluation, inputs)
     if column_importance.unknown:
         logging.info("the importance of columns is not measured: %s", column_importance.unknown)
+    elif column_dependence.unknown:
+        logging.info("the partial dependence is not measured: %s", column_dependence.unknown)
     linear = _measure_linear_model(plan, label, inputs)
     if linear.unknown:
         logging.info("no linear model is evaluated: %s", linear.unknown)
@@ -270,6 +275,8 @@ def _judge(evaluation: LabelEvaluation, inputs: Inputs) -> Verdict:
         result = replace(result, decisions={label.name: evaluation.candidate})
     with fileio.open(f"{folder}/{importance.FILE}", "w") as file:
         file.write(column_importance.to_json())
+    with fileio.open(f"{folder}/{dependence.FILE}", "w") as file:
+        file.write(column_dependence.to_json())
     with fileio.open(f"{folder}/{plot_data.FILE}", "w") as file:
         thresholds = {name == tfma.BASELINE_KEY: at for name, at in evaluation.thresholds.items()}
         file.write(tfma_results.plots(folder, plan.task, thresholds).to_json())
@@ -306,22 +313,28 @@ def _measure_linear_model(plan: EvaluationPlan, label: Label, inputs: Inputs) ->
     return linear_model.measure(train, evaluated, plan, label, rows)
 
 
-def _measure_importance(evaluation: LabelEvaluation, inputs: Inputs) -> Importance:
+def _interpret_model(evaluation: LabelEvaluation, inputs: Inputs) -> tuple[Importance, Dependence]:
+    """Measure the importance of columns, and how the prediction depends on the most important ones."""
     plan, label = evaluation.plan, evaluation.label
     rows = permutation.choose_row_count(plan, label)
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     specification = _specify(evaluation, {"": _find_saved_model(inputs[keys.MODEL_KEY])})
     (spec,), folder = specification.config().model_specs, specification.models[""]
     if plan.feature_columns is None:
-        return Importance(unknown="the columns of features of own code are not known")
+        return _not_interpreted("the columns of features of own code are not known")
     if not rows:
-        return Importance(unknown="the table has many columns, or evaluation.importance_rows is 0")
+        return _not_interpreted("the table has many columns, or evaluation.importance_rows is 0")
     reason = _needs_stock(examples, specification, plan.task)
     if reason:
-        return Importance(unknown=f"it cannot be, because of {reason}")
+        return _not_interpreted(f"it cannot be, because of {reason}")
     model = saved_model.Model(folder, spec, plan.label_columns)
     stored = example_artifacts.examples_of(examples, _SPLIT)
-    return permutation.measure(stored, model, specification.config().slicing_specs, plan, rows)
+    measured = permutation.measure(stored, model, specification.config().slicing_specs, plan, rows)
+    return measured, partial_dependence.measure(stored, model, plan, measured)
+
+
+def _not_interpreted(reason: str) -> tuple[Importance, Dependence]:
+    return Importance(unknown=reason), Dependence(unknown=reason)
 
 
 def _find_saved_model(models: list[Artifact]) -> str:

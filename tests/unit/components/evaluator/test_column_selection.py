@@ -1,0 +1,120 @@
+"""Unneeded columns: noise and all but some of equal columns; closed forms, and the rule on given intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.evaluator.column_selection import SHARE, select_columns
+from components.evaluator.importance import ColumnImportance, ColumnSelection, Estimate, Importance
+from tests.support.runs import interpretation_runs
+from tests.support.runs.interpretation_runs import NOISE
+from tests.support.servers.in_fork_server import in_child
+
+ROWS = 4000
+COPIES = {"copy1", "copy2", "copy3"}
+
+
+@pytest.mark.both_lines
+def test_noise_and_redundant_copies_are_unneeded(tmp_path: Path) -> None:
+    fields = {"needed_columns": {"x2": "data.split uses it", "x1": "it is important anyway"}}
+    importance: Importance
+    importance, _ = in_child(tmp_path / "log", interpretation_runs.interpret, tmp_path, "planted", ROWS, fields)
+    selection = importance.selection
+    assert selection is not None
+    # The median of three equal columns does not change if one of them is shuffled, but it does if two are.
+    assert len(COPIES.intersection(selection.unneeded)) == 1
+    assert set(selection.unneeded) - COPIES == {*NOISE, "whole", "level", "color", "gap"}
+    assert selection.kept.keys() == {"x2", *COPIES} - set(selection.unneeded)
+    assert selection.kept["x2"] == "data.split uses it"
+    assert all("which is above 0" in selection.kept[name] for name in COPIES - set(selection.unneeded))
+    # The labels are independent of the noise, so that shuffling it does not change the mean loss.
+    assert selection.loss is not None
+    assert selection.loss.interval is not None
+    low, high = selection.loss.interval
+    assert low <= 0 <= high <= selection.limit
+    # With all columns of another row, the squared error increases by twice the variance of the signals, 2² + 1.
+    assert selection.limit == pytest.approx(SHARE * 2 * (2**2 + 1), rel=0.1, abs=0.01)
+    assert Importance.from_json(importance.to_json()) == importance
+
+
+def make_importance(column: str, low: float, high: float) -> ColumnImportance:
+    return ColumnImportance(column, Estimate((low + high) / 2, (low, high)))
+
+
+def select(importances: Sequence[ColumnImportance], pairs: Sequence[set[str]], width: float = 0.001) -> ColumnSelection:
+    """Select columns of a model whose loss increases by 1 if both columns of a pair are shuffled, and by 10 if all are.
+
+    Args:
+      importances: Importance of the columns.
+      pairs: The pairs.
+      width: Half of the width of intervals.
+    """
+    calls: list[set[str]] = []
+
+    def measure(names: Sequence[str]) -> Estimate:
+        calls.append(set(names))
+        value = 10.0 if len(names) == len(importances) else float(sum(pair <= set(names) for pair in pairs))
+        return Estimate(value, (value - width, value + width))
+
+    selection = select_columns(importances, {}, measure)
+    assert len(calls) <= len(importances) + 1
+    return selection
+
+
+def test_one_column_of_each_pair_stays() -> None:
+    names = [f"c{number}" for number in range(8)]
+    importances = [make_importance(name, -0.1, 0.1 + at / 100) for at, name in enumerate(names)]
+    importances += [make_importance(f"important{number}", 0.5, 1.0) for number in range(8)]
+    selection = select(importances, [{"c0", "c7"}, {"c2", "c3"}])
+    assert set(selection.unneeded) == {"c0", "c1", "c2", "c4", "c5", "c6"}
+    reason = "shuffled with the unneeded columns, it increases the loss by 1 (0.999 to 1.001), which is above 0"
+    assert selection.kept == {"c3": reason, "c7": reason}
+
+
+def test_few_rows_make_no_column_unneeded() -> None:
+    """With wide intervals, a column may be important although its interval includes 0."""
+    importances = [make_importance("a", -1, 1.1), make_importance("b", 5.0, 7.0)]
+    selection = select(importances, [], width=0.3)
+    assert selection.unneeded == ()
+    assert selection.kept == {"a": "shuffled alone, it increases the loss by 0 (-0.3 to 0.3), which may be above 0.2"}
+
+
+def test_the_only_column_and_columns_of_a_useless_model_stay() -> None:
+    assert select([make_importance("a", -1.0, 1.0)], []).unneeded == ()
+    importances = [make_importance("a", -1.0, 1.0), make_importance("b", -1.0, 1.0)]
+    useless = select_columns(importances, {}, lambda names: Estimate(-0.1, (-0.2, 0.1)))
+    assert useless.unneeded == ()
+    assert "does not predict better" in useless.kept["a"]
+
+
+def test_number_of_predictions_is_limited() -> None:
+    names = [f"c{number}" for number in range(12)]
+    importances = [make_importance(name, -0.1, 0.1 + at / 100) for at, name in enumerate(names)]
+    # Every two columns hide each other, so nearly every set fails.
+    pairs = [{first, second} for first in names for second in names if first < second]
+    selection = select(importances, pairs)
+    assert selection.unneeded == ("c0",)
+    assert "not tried, because the number of predictions is limited" in selection.kept.values()
+
+
+def test_false_positives_are_rare() -> None:
+    """Of many tables with a weak signal, at most a few lose it; the rate follows from the interval's level."""
+    random = np.random.default_rng(3)
+    dropped = 0
+    for _ in range(400):
+        # An importance of twice its standard error is found by half of the intervals of 1.96 standard errors.
+        error = 0.05
+        value = random.normal(2 * error, error)
+        weak = ColumnImportance("weak", Estimate(value, (value - 1.96 * error, value + 1.96 * error)))
+        strong = make_importance("strong", 9.0, 11.0)
+
+        def measure(names: Sequence[str], estimate: Estimate = weak.loss) -> Estimate:
+            return estimate if list(names) == ["weak"] else Estimate(5.0, (4.0, 6.0))
+
+        dropped += bool(select_columns([weak, strong], {}, measure).unneeded)
+    # It is dropped if the upper end, value + 1.96 errors, is at most 0.1 = 2 errors: in 2.4 % of the tables.
+    assert dropped <= 20
