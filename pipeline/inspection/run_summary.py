@@ -16,7 +16,8 @@ from components.base.node import NodeWithResult
 from components.data import file_io, image_statistics
 from components.data.coarse_numbers import CoarseNumbers, find_coarse_numbers
 from components.data.near_duplicates import NearDuplicates
-from components.evaluator import importance, mistakes, plot_data, verdict
+from components.evaluator import dependence, importance, mistakes, plot_data, verdict
+from components.evaluator.dependence import Dependence
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
@@ -264,6 +265,16 @@ def read_mistakes(folder: str) -> list[Mistake] | None:
     """
     file = Path(folder) / mistakes.FILE
     return mistakes.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def read_dependence(folder: str) -> Dependence | None:
+    """Read the partial dependence of the prediction on columns. Return None if it was not recorded.
+
+    Args:
+      folder: Folder of a ModelEvaluation artifact.
+    """
+    file = Path(folder) / dependence.FILE
+    return Dependence.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def read_importance(folder: str) -> Importance | None:

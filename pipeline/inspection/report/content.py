@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 
 from components.base.errors import PipelineError
+from components.evaluator.dependence import Dependence
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
@@ -128,6 +129,7 @@ class Content:
       curves: Points of the training curves by name, then by kind.
       plots: Data of the evaluation's charts for the whole eval split.
       importance: Importance of the columns, also by slice.
+      dependence: Partial dependence of the prediction on the most important columns, and interactions.
       mistakes: Images that the model misclassifies with the highest confidence. None if they were not recorded.
       classes: Names of a multiclass task's classes, by class number. Empty if they are unknown.
       manifest: Manifest of the pushed version.
@@ -150,6 +152,7 @@ class Content:
     curves: dict[str, dict[str, list[Point]]] = field(default_factory=dict)
     plots: Plots | None = None
     importance: Importance | None = None
+    dependence: Dependence | None = None
     mistakes: list[Mistake] | None = None
     classes: list[str] = field(default_factory=list)
     manifest: version_manifest.Manifest | None = None
@@ -201,6 +204,7 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     content.curves = _read_part(missing, "curves", lambda: _read_curves(outputs), {})
     content.plots = _read_part(missing, "plots", lambda: _read_plots(outputs), None)
     content.importance = _read_part(missing, "importance", lambda: _read_importance(outputs), None)
+    content.dependence = _read_part(missing, "dependence", lambda: _read_dependence(outputs), None)
     content.mistakes = _read_part(missing, "mistakes", lambda: _read_mistakes(outputs), None)
     if content.plots and content.plots.task == "multiclass":
         content.classes = _read_part(missing, "classes", lambda: _read_classes(outputs), [])
@@ -377,6 +381,14 @@ def _read_importance(outputs: _Outputs) -> Importance:
     if importance is None or importance.unknown:
         raise _AbsentError(importance.unknown if importance and importance.unknown else "it was not recorded")
     return importance
+
+
+def _read_dependence(outputs: _Outputs) -> Dependence:
+    artifact = outputs.last("ModelEvaluation")
+    dependence = run_summary.read_dependence(artifact.uri) if artifact else None
+    if dependence is None or dependence.unknown:
+        raise _AbsentError(dependence.unknown if dependence and dependence.unknown else "it was not recorded")
+    return dependence
 
 
 def _read_mistakes(outputs: _Outputs) -> list[Mistake] | None:

@@ -38,7 +38,7 @@ from pipeline.inspection.evaluation_tables import (
     select_reference_values,
     split_metric_names,
 )
-from pipeline.inspection.report import answer, evaluation_charts, node_graph, svg
+from pipeline.inspection.report import answer, dependence_charts, evaluation_charts, node_graph, svg
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -351,6 +351,8 @@ def _prepare_evaluation(content: Content, charts: evaluation_charts.EvaluationCh
         "intervals": any(metrics.intervals for metrics in slices),
         "plots": charts,
         "importance": _prepare_importance(content.importance) if content.importance else None,
+        "selection": dependence_charts.prepare_selection(content.importance) if content.importance else None,
+        "dependence": content.dependence and dependence_charts.prepare_dependence(content.dependence, content.classes),
         "mistakes": None if content.mistakes is None else [_prepare_mistake(mistake) for mistake in content.mistakes],
     }
 

@@ -169,6 +169,7 @@ def draw_lines(
     x_label: Callable[[float], str] = format_figure,
     without_dots: Collection[str] = (),
     description: str | None = None,
+    band: Sequence[tuple[float, float, float]] = (),
 ) -> Markup:
     """Draw a line for each series.
 
@@ -179,12 +180,15 @@ def draw_lines(
       x_label: Function that formats a value of x.
       without_dots: Names of series whose points are not marked by dots, such as reference lines.
       description: Description of the chart. If None, the first and the last value of the series.
+      band: Area behind the lines, as points (x, low, high) in ascending order of x.
     """
     width, height, right_margin, top_margin, bottom_margin = 340, 170, 10, 10, 26
     series = {name: [point for point in line if _is_drawable(*point)] for name, line in series.items()}
     points = [point for line in series.values() for point in line]
     if not points:
         return make_svg(width, height, "chart", title, "no finite value", "")
+    band = [point for point in band if _is_drawable(*point)]
+    points += [(x, end) for x, low, high in band for end in (low, high)]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     first, last = min(xs), max(xs)
     marks = _choose_marks(min(ys), max(ys))
@@ -217,6 +221,10 @@ def draw_lines(
         f'<text x="{x:g}" y="{height - 8}" text-anchor="{anchor}">{escape(plain(text))}</text>'
         for x, anchor, text in labels
     ]
+    if band:
+        outline = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
+        corners = " ".join(f"{to_x(x):.1f},{to_y(y):.1f}" for x, y in outline)
+        parts.append(f'<polygon class="band" points="{corners}"/>')
     for number, (name, line) in enumerate(series.items()):
         style = number % _STYLES
         shown = thin_out(line)

@@ -18,7 +18,14 @@ from components.base.config_section import Task
 from components.data import image_statistics
 from components.data.near_duplicates import NearDuplicates, Pair
 from components.evaluator import mistakes
-from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance
+from components.evaluator.dependence import ColumnDependence, Curve, Dependence, GridPoint, HeatMap, Interaction
+from components.evaluator.importance import (
+    ColumnImportance,
+    ColumnSelection,
+    Estimate,
+    Importance,
+    SliceImportance,
+)
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics, Verdict
@@ -97,6 +104,7 @@ def write_run(
     (here / "evaluation").mkdir()
     (here / "evaluation" / "verdict.json").write_text(verdict(harm, slices).to_json())
     (here / "evaluation" / "importance.json").write_text(importance(harm).to_json())
+    (here / "evaluation" / "dependence.json").write_text(dependence(harm).to_json())
     (here / "evaluation" / "mistakes.json").write_text(mistakes.to_json(worst(harm)))
     (here / "evaluation" / "plots.json").write_text(plots(task, classes).to_json())
     evaluation = writer.artifact("ModelEvaluation", str(here / "evaluation"))
@@ -166,7 +174,44 @@ def importance(harm: str = "") -> Importance:
         SliceImportance({}, 4, 0.25, (fare, company)),
         SliceImportance({f"company{harm}": f"Blue{harm}"}, 2, 0.5, (of_slice, replace(company, share=None))),
     )
-    return Importance("binary_crossentropy", 1, slices, {f"fare{harm}": 2.0, "company": None})
+    selection = ColumnSelection(("company",), Estimate(-0.125, (-0.5, 0.25)), 0.5, {f"day{harm}": f"needed{harm}"})
+    return Importance("binary_crossentropy", 1, slices, {f"fare{harm}": 2.0, "company": None}, selection)
+
+
+def dependence(harm: str = "", classes: tuple[int | None, ...] = (None,)) -> Dependence:
+    """Return the partial dependence on a column of numbers and a column of texts, and their interaction."""
+    numbers = (*map(GridPoint, (1.0, 2.0, 5.0)), GridPoint(None, 0.25, "missing"))
+    texts = (GridPoint(f"Blue{harm}", 0.5), GridPoint("Red", 0.25), GridPoint(None, 0.25, "others"))
+    columns = tuple(
+        ColumnDependence(
+            f"{name}{harm}",
+            name == "fare",
+            points,
+            tuple(
+                Curve(
+                    number,
+                    tuple(0.25 + at / 8 for at in range(len(points))),
+                    tuple(0.125 + at / 8 for at in range(len(points))),
+                    tuple(0.375 + at / 8 for at in range(len(points))),
+                )
+                for number in classes
+            ),
+        )
+        for name, points in (("fare", numbers), ("company", texts))
+    )
+    names = (f"fare{harm}", f"company{harm}")
+    cells = tuple(tuple(row * 0.125 + cell * 0.0625 for cell in range(3)) for row in range(4))
+    return Dependence(
+        "probability",
+        4,
+        columns,
+        {f"items{harm}": f"rows have several values{harm}"},
+        "log-odds",
+        3,
+        (Interaction(names, 0.75, 0.5),),
+        HeatMap(names, (numbers, texts), classes[0], cells),
+        (f"only 4 rows were used{harm}",),
+    )
 
 
 def worst(harm: str = "") -> list[Mistake]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from components.base.config_section import Task
+from components.evaluator.dependence import Dependence
 from components.evaluator.importance import Importance
 from components.evaluator.verdict import ConstantMetric
 from components.monitor.report_section import make_section
@@ -24,7 +25,7 @@ from components.results.decision import Decision
 from pipeline.inspection.report import model_card
 from pipeline.inspection.report.run_page import environment, render, render_section
 from tests.support.runs.pushed import PROVENANCE
-from tests.support.runs.report_runs import HARM, content_of, monitoring, write_run
+from tests.support.runs.report_runs import HARM, content_of, dependence, monitoring, write_run
 from tests.support.runs.store_writer import Writer
 
 _VOID = {"meta", "br", "img", "rect", "circle", "path", "polyline"}
@@ -175,6 +176,43 @@ def test_importance_of_columns_is_shown_by_slice(tmp_path: Path):
     assert "Left out: 1 rows of 2." in Parsed(render_page(tmp_path)).text
     (tmp_path / "r1" / "evaluation" / "importance.json").unlink()
     assert "Left out: it was not recorded." in Parsed(render_page(tmp_path)).text
+
+
+def test_columns_that_could_be_dropped_are_shown(tmp_path: Path):
+    write_run(tmp_path)
+    page_text = Parsed(render_page(tmp_path)).text
+    assert "1 of them could be dropped: this model predicts equally well without them." in page_text
+    assert "company drop -0.1250 -0.5000 to 0.2500 its interval includes 0 day keep needed" in page_text
+
+
+def test_partial_dependence_and_interactions_are_drawn(tmp_path: Path):
+    write_run(tmp_path)
+    page = render_page(tmp_path)
+    page_text = Parsed(page).text
+    for expected in (
+        "Mean probability of 4 rows if all had the same value of the column (partial dependence).",
+        "probability by fare",
+        "(missing): 0.6250",
+        "items is left out: rows have several values.",
+        "only 4 rows were used.",
+        "fare, company 0.7500 0.5000",
+        "Mean probability by fare (rows) and company (columns) Blue Red (other texts) 1 0 0.06250 0.1250 2 0.1250",
+    ):
+        assert expected in page_text
+    assert "<desc>Blue: 0.2500; Red: 0.3750; (other texts): 0.5000</desc>" in page
+    # The band's polygon goes forth along the upper and back along the lower ends of three numbers.
+    [corners] = re.findall(r'<polygon class="band" points="([^"]*)"/>', page)
+    assert len(corners.split()) == 6
+    # The smallest mean of the heat map has the lightest shade, the largest the darkest.
+    assert '<td class="n h1">0</td>' in page
+    assert '<td class="n h5">0.5000</td>' in page
+    (tmp_path / "r1" / "evaluation" / "dependence.json").write_text(dependence(classes=(1, 0)).to_json())
+    page_text = Parsed(render_page(tmp_path)).text
+    assert "probability by fare" in page_text
+    assert "probability of 1 probability of 0 (missing): 0.6250, 0.6250" in page_text
+    assert "probability of 1 by company" in page_text
+    (tmp_path / "r1" / "evaluation" / "dependence.json").write_text(Dependence(unknown="too slow").to_json())
+    assert "Left out: too slow." in Parsed(render_page(tmp_path)).text
 
 
 def test_served_requests_are_compared_side_by_side(tmp_path: Path):
@@ -332,6 +370,7 @@ def test_values_missing_from_a_stock_run_are_explained(tmp_path: Path):
         ("evaluation/verdict.json", "cannot be read: UnicodeDecodeError"),
         ("evaluation/plots.json", "cannot be read: UnicodeDecodeError"),
         ("evaluation/importance.json", "cannot be read: UnicodeDecodeError"),
+        ("evaluation/dependence.json", "cannot be read: UnicodeDecodeError"),
     ],
 )
 def test_damaged_file_affects_only_its_part_of_the_report(tmp_path: Path, file: str, reason: str):
