@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import tensorflow as tf
 import tf_keras
@@ -26,12 +26,14 @@ class _State:
       loss: Loss of the best checkpoint on the validation part.
       waited: Number of evaluations since the best checkpoint; one with a much higher loss counts several times.
       last: Step of the last evaluation.
+      curve: The step and the loss of every evaluation.
     """
 
     step: int = 0
     loss: float = math.inf
     waited: int = 0
     last: int = 0
+    curve: list[tuple[int, float]] = field(default_factory=list)
 
 
 class EarlyStopping:
@@ -68,6 +70,11 @@ class EarlyStopping:
         return self._state.loss
 
     @property
+    def curve(self) -> list[tuple[int, float]]:
+        """The step and the loss of every evaluation."""
+        return [(step, loss) for step, loss in self._state.curve]
+
+    @property
     def path(self) -> str | None:
         """Path prefix of the weights of the best checkpoint; None before the first evaluation."""
         return self._path(_WEIGHTS.format(self._state.step)) if self._state.step else None
@@ -86,13 +93,14 @@ class EarlyStopping:
         previous = self._state
         if step <= previous.last:
             return self.is_over
+        curve = [*previous.curve, (step, loss)]
         if loss < previous.loss:
-            self._state = _State(step, loss, 0, step)
+            self._state = _State(step, loss, 0, step, curve)
             tf.train.Checkpoint(network=network).write(self._path(_WEIGHTS.format(step)))
         else:
             is_high = loss > previous.loss + _RISE * abs(previous.loss)
             count = max(1, -(-self._patience // _RISES)) if self._patience and is_high else 1
-            self._state = replace(previous, waited=previous.waited + count, last=step)
+            self._state = replace(previous, waited=previous.waited + count, last=step, curve=curve)
         self._write()
         if previous.step and self._state.step != previous.step:
             for old in tf.io.gfile.glob(f"{self._path(_WEIGHTS.format(previous.step))}.*"):

@@ -62,6 +62,11 @@ class NetworkTraining:
         """The lowest mean loss on the rows that are held out; infinite without such rows."""
         return self._best.loss if self._best else math.inf
 
+    @property
+    def validation_curve(self) -> list[tuple[int, float]]:
+        """The step and the loss on the rows that are held out, of every checkpoint; empty without such rows."""
+        return self._best.curve if self._best else []
+
     def build(self) -> tf_keras.Model:
         """Build the network, with initial weights."""
         # Restart the numbers in the names of layers, which otherwise continue from this process's last network.
@@ -70,7 +75,7 @@ class NetworkTraining:
         count = self._rows.folds
         return folds.cross_validated(build_network, count) if count > 1 else build_network()
 
-    def fit(self, distribution: Distribution) -> None:
+    def fit(self, distribution: Distribution, pause_at: int | None = None) -> None:
         """Train until all steps are done, or early stopping ends the training; see `Training.fit`."""
         config, events = self._plan.training, self._fn_args.model_run_dir
         tf_keras.utils.set_random_seed(config.seed)
@@ -95,6 +100,7 @@ class NetworkTraining:
                 ),
                 is_over=distribution.is_lead and self._best is not None and self._best.is_over,
                 reads_checkpoints=self._best is not None or probes,
+                pause_at=pause_at,
             ).run()
 
     def evaluate_checkpoints(self) -> None:

@@ -76,18 +76,20 @@ class Training:
         """The lowest mean loss on the rows that are held out; infinite without such rows."""
         return (self.forest or self.network).validation_loss
 
-    def fit(self, distribution: Distribution) -> None:
+    def fit(self, distribution: Distribution, pause_at: int | None = None) -> None:
         """Train the network, until all steps are done or early stopping ends it, and the trees; or call the function.
 
         Args:
           distribution: The strategy and the role of this process.
+          pause_at: Step at which the training of the network ends for now, with a checkpoint from which another process
+            can continue. If None, it does not pause.
 
         Raises:
           InputError: If the batch size does not fit the strategy, or the loss is no longer finite.
           SystemExit: If this process received SIGTERM.
         """
         if self._plan.model.has_network:
-            self.network.fit(distribution)
+            self.network.fit(distribution, pause_at)
         if self.forest and distribution.is_lead:
             # SIGTERM ends this process at once, because a forest is not saved before it is complete.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

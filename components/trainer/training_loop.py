@@ -113,6 +113,8 @@ class TrainingLoop:
         because the process may have ended before the call returned. Training ends if it returns True.
       is_over: Whether `on_checkpoint` ended the training before a restart.
       reads_checkpoints: Whether `on_checkpoint` reads the checkpoint from its files.
+      pause_at: Step at which the training ends for now, with a checkpoint; the schedule still counts all steps of the
+        config. If None, the training does not pause.
     """
 
     config: TrainingConfig
@@ -123,9 +125,15 @@ class TrainingLoop:
     on_checkpoint: Callable[[int, tf_keras.Model], object]
     is_over: bool = False
     reads_checkpoints: bool = True
+    pause_at: int | None = None
+
+    @property
+    def last_step(self) -> int:
+        """The step after which this process ends the training."""
+        return min(self.config.steps, self.pause_at or self.config.steps)
 
     def run(self) -> None:
-        """Train until all steps are done and saved, or `on_checkpoint` ends the training.
+        """Train until all steps up to a pause are done and saved, or `on_checkpoint` ends the training.
 
         Raises:
           NotFiniteError: If the loss is no longer finite.
@@ -162,8 +170,8 @@ class TrainingLoop:
                 return Stop(preemption.is_set(), finished)
 
             # Processes that take their steps together inform each other in the next step that training ends.
-            while done < self.config.steps and not (stop.finished or (finished and not steps.together)):
-                checkpoint_at = min(_find_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
+            while done < self.last_step and not (stop.finished or (finished and not steps.together)):
+                checkpoint_at = min(_find_next_multiple(done, self.config.checkpoint.every_steps), self.last_step)
                 started = time.monotonic()
                 done, stop = self._advance(steps, optimizer, writer, done, local_stop)
                 training_seconds += time.monotonic() - started
@@ -171,7 +179,7 @@ class TrainingLoop:
                 # Processes that take their steps together save at the same steps.
                 if done >= checkpoint_at or stop.preempted or (is_late and not steps.together):
                     steps.collect()
-                    goes_on = done < self.config.steps and not (stop.preempted or is_late)
+                    goes_on = done < self.last_step and not (stop.preempted or is_late)
                     checkpoints.save(done, in_background=goes_on and self._saves_in_background(network))
                     writer.checkpoint(done, network, _unwrap_optimizer(optimizer))
                     # Measure no checkpoint after the decision, which the other processes get in these steps.
@@ -280,7 +288,7 @@ class TrainingLoop:
         writer.profile(done)
         curve = max(_CURVE_STEPS, steps.steps_per_call)
         until = min(
-            self.config.steps,
+            self.last_step,
             *(_find_next_multiple(done, period) for period in (curve, self.config.checkpoint.every_steps)),
         )
         if isinstance(steps, SynchronousSteps):
@@ -296,7 +304,7 @@ class TrainingLoop:
                 f"training: expected a finite loss, received {loss} at step {now}",
                 "lower training.learning_rate, or look for extreme values in the features",
             )
-        if not until % curve or until == self.config.steps:
+        if not until % curve or until == self.last_step:
             rate = (now - done) / seconds
             logging.info("step %d: loss %.5f, %.1f steps/s", now, loss, rate)
             learning_rate = float(_unwrap_optimizer(optimizer).learning_rate.numpy())

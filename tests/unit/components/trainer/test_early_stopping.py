@@ -51,6 +51,7 @@ def test_resumed_training_continues_to_count(tmp_path: Path) -> None:
     assert not resumed.is_over
     assert not resumed.update(2, 0.1, network(7)), "a checkpoint is not counted twice"
     assert resumed.update(3, 0.7, network(3))
+    assert resumed.curve == EarlyStopping(str(tmp_path), 2).curve == [(1, 0.5), (2, 0.6), (3, 0.7)]
     assert EarlyStopping(str(tmp_path), 2).is_over
     assert weight_at(resumed.path) == 1
 

@@ -170,6 +170,30 @@ def test_restart_continues_the_steps_of_an_optimizer(config: dict[str, Any], tmp
     assert min(moved) > 1e-6
 
 
+def test_training_pauses_with_a_checkpoint_and_continues_the_schedule(tmp_path: Path) -> None:
+    weights: dict[str, dict[int, Any]] = {"whole": {}, "paused": {}}
+
+    def run(name: str, pause_at: int | None = None) -> list[int]:
+        steps = []
+        tf_keras.utils.set_random_seed(1)
+
+        def on_checkpoint(step: int, network: tf_keras.Model) -> None:
+            steps.append(step)
+            weights[name][step] = [values.numpy() for values in network.variables]
+
+        config = {"steps": 9, "batch_size": 4, "checkpoint": {"every_steps": 4}, "learning_rate": 0.1}
+        replace(make_loop(tmp_path / name, on_checkpoint, **config), pause_at=pause_at).run()
+        return steps
+
+    assert run("whole") == [4, 8, 9]
+    assert run("paused", 3) == [3]
+    assert run("paused", 3) == [3], "it has reached the step already"
+    assert run("paused", 5) == [3, 4, 5]
+    assert run("paused", 20) == [5, 8, 9], "the training has only 9 steps"
+    for expected, actual in zip(weights["whole"][9], weights["paused"][9], strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("error", [TypeError("a bfloat16 variable"), tf.errors.UnimplementedError(None, None, "Cast")])
 def test_network_that_cannot_be_built_is_an_error_without_a_restart(error: Exception, tmp_path: Path) -> None:
     def fail() -> tf_keras.Model:
