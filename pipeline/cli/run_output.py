@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from components.base import progress
 from components.base.errors import PipelineError
 from components.base.node import ResultTable
 from components.evaluator.verdict import SliceMetrics
@@ -62,6 +63,7 @@ class ProgressDisplay:
         self._record = record
         self._plain = _make_console() if mode == "plain" else None
         self._live = Live(console=_make_console(), auto_refresh=False) if mode == "live" else None
+        self._progress: dict[str, str] = {}
 
     def __enter__(self) -> ProgressDisplay:
         if self._plain:
@@ -85,9 +87,23 @@ class ProgressDisplay:
         self.tick()
 
     def tick(self) -> None:
-        """Redraw the table with the current figures of the running nodes."""
+        """Redraw the table with the current figures of the running nodes, and display what they report."""
+        if self._plain or self._live:
+            self._read_progress()
         if self._live:
-            self._live.update(_make_node_table(self._record), refresh=True)
+            self._live.update(_make_node_table(self._record, self._progress), refresh=True)
+
+    def _read_progress(self) -> None:
+        """Read the last reports of the running nodes, and print the new ones line by line without a live display."""
+        running = [node for node in self._record.nodes.values() if node.state == RUNNING]
+        reports = {node.id: report for node in running if (report := progress.read_last(node.log))}
+        if self._plain:
+            for name, report in reports.items():
+                if self._progress.get(name) != report:
+                    self._plain.print(plain(f"{name}: {report}"))
+        # A node that has written much since its last report keeps it.
+        before = {node.id: self._progress[node.id] for node in running if node.id in self._progress}
+        self._progress = before | reports
 
 
 def print_summary(result: RunResult, mode: Mode) -> None:
@@ -151,7 +167,7 @@ def _format_node(node: NodeRecord) -> str:
     )
 
 
-def _make_node_table(record: RunRecord) -> Group:
+def _make_node_table(record: RunRecord, progress_by_node: Mapping[str, str]) -> Group:
     table = make_table()
     table.add_column("node", min_width=18)
     table.add_column("state", min_width=8)
@@ -163,7 +179,8 @@ def _make_node_table(record: RunRecord) -> Group:
         table.add_row(node.id, Text(node.state, style=_STYLES.get(node.state, "")), *figures, rows)
     title = Text(f"run {record.run} of {record.pipeline}", style="bold")
     waiting = Text("TensorFlow and TFX are being imported …", style="dim")
-    return Group(title, table if record.nodes else waiting)
+    reports = [Text(plain(f"{name}: {report}"), style="dim") for name, report in progress_by_node.items()]
+    return Group(title, table if record.nodes else waiting, *reports)
 
 
 def _format_resources(node: NodeRecord) -> tuple[str, str, str]:

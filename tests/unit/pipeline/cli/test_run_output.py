@@ -73,6 +73,33 @@ def test_live_output_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "15,002" in output
 
 
+def test_reports_of_a_running_node_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    record = create_run(tmp_path, "toy", (), ())
+    record.add_nodes({"Tuner": (), "Trainer": ("Tuner",)})
+    node = record.nodes["Tuner"]
+    with ProgressDisplay("plain", record) as display:
+        for state, written in (
+            ("waiting", "t I progress: too early\n"),
+            ("running", "t I root: trial 0\nt I progress: trial 1 of 2\nt I root: step 50\n"),
+            ("running", ""),
+            ("running", "t I progress: trial 2 of 2\n" + "x" * 40_000),
+            ("running", "t I progress: \x1b[31mred\n"),
+        ):
+            node.state = state
+            with node.log.open("a") as log:
+                log.write(written)
+            display.tick()
+        node.log.write_text("t I progress: trial 2 of 2\n")
+        node.state = "done"
+        display.tick()
+    record.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:2] == ["Tuner: trial 1 of 2"]
+    assert len(lines) == 3, "the report before 40,000 other bytes is not read, and a node that has ended is not either"
+    assert "\x1b" not in lines[2]
+    assert "red" in lines[2]
+
+
 def test_json_output_is_a_single_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = create_run(tmp_path, "toy", (), ())
     with ProgressDisplay("json", record) as display:
