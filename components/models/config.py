@@ -62,6 +62,8 @@ _ONLY = {
     "monotone": ("gbt",),
 }
 """Field → kinds in which it has an effect. Other fields have an effect in all kinds."""
+CONSTRAINTS = ("monotone",)
+"""Fields that guarantee a property of the predictions, so that another kind must not drop them silently."""
 _ONLY_LOSS: dict[str, tuple[Loss]] = {
     "quantiles": ("quantile",),
     "huber_delta": ("huber",),

@@ -87,6 +87,34 @@ _Steps = Annotated[
 ]
 
 
+class HalvingConfig(Section):
+    """Asynchronous successive halving: trials train in rungs, and only the best trials of a rung continue (Li et al.
+    2020, A System for Massively Parallel Hyperparameter Tuning). The learning rate follows the schedule of a whole
+    trial.
+    """
+
+    factor: int = Field(default=3, ge=2, le=100)
+    """One of this number of trials continues after a rung, with this factor of steps."""
+    min_steps: PositiveInt | None = None
+    """Steps of the first rung, which all trials train for. By default, the steps of a trial divided by the square of
+    `factor`, so that there are three rungs."""
+
+    def list_rungs(self, steps: int) -> list[int]:
+        """Return the numbers of steps at which trials are compared, ascending; the last is `steps`.
+
+        The last rung may have more than `factor` times the steps of the previous rung, but less than the square.
+
+        Args:
+          steps: Number of steps of a whole trial.
+        """
+        rungs: list[int] = []
+        rung = self.min_steps or max(1, steps // self.factor**2)
+        while rung * self.factor <= steps:
+            rungs.append(rung)
+            rung *= self.factor
+        return [*rungs, steps]
+
+
 class TuneConfig(Section):
     """Trials before the training: every trial trains with other values, and the Trainer uses the best values."""
 
@@ -123,6 +151,8 @@ class TuneConfig(Section):
     search: Literal["random", "bayesian"] = "random"
     """How the next values are chosen. random: at random; bayesian: by a model of the losses so far (Gaussian process,
     upper confidence bound), after three random trials per field."""
+    halving: HalvingConfig | None = None
+    """Stop most trials early. By default, every trial trains for all of its steps."""
     seed: PositiveInt = 1
     """Seed of the search. Trials use `training.seed` for their weights and for shuffling."""
 
@@ -130,6 +160,19 @@ class TuneConfig(Section):
     def _not_empty(self) -> TuneConfig:
         if not self.values():
             raise ValueError(f"expected values for at least one of {', '.join(FIELDS)}, received none")
+        return self
+
+    @model_validator(mode="after")
+    def _check_halving(self) -> TuneConfig:
+        if self.halving is None:
+            return self
+        if self.search != "random":
+            raise ValueError(
+                f"halving: expected search random, received {self.search}, whose model would compare losses after "
+                "different numbers of steps; remove one of them"
+            )
+        if isinstance(self.steps, WholeNumbers):
+            raise ValueError("halving: expected a number for steps, received values to try; remove one of them")
         return self
 
     def values(self) -> dict[str, Values]:

@@ -13,7 +13,8 @@ from tfx.utils import io_utils
 from components.base import user_code
 from components.base.errors import InputError, MachineError
 from components.compat import tfx as compat
-from components.tuner.search import TRIALS, Search
+from components.tuner import result
+from components.tuner.search import Search
 
 
 class Executor(stock.Executor):  # type: ignore[misc]
@@ -49,4 +50,4 @@ class Executor(stock.Executor):  # type: ignore[misc]
                 "tuning was stopped by SIGTERM", "--resume the run: it continues with the interrupted trial"
             ) from error
         stock.write_best_hyperparameters(search, output_dict)
-        io_utils.write_string_file(f"{results}/{TRIALS}", json.dumps(search.records(), indent=1))
+        io_utils.write_string_file(f"{results}/{result.FILE}", json.dumps(search.records(), indent=1))

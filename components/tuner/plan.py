@@ -14,20 +14,29 @@ class TuningPlan(Section):
     trial: TrainingPlan
     tune: TuneConfig
 
+    @property
+    def rungs(self) -> list[int]:
+        """The numbers of steps at which trials are compared by `tune.halving`; empty without it."""
+        return self.tune.halving.list_rungs(self.trial.training.steps) if self.tune.halving else []
+
 
 def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
     """Return the plan of a search.
 
-    A trial trains in one process for its steps, and is measured on the validation part: at its end, or with early
-    stopping at every checkpoint. It ignores the config's other fields for clusters and checkpoints, so they are not
-    part of the Tuner's cache key.
+    A trial trains in one process for its steps, and is measured on the validation part: at its end, with early stopping
+    at every checkpoint, with halving also at multiples of the first rung's steps. It ignores the config's other fields
+    for clusters and checkpoints, so they are not part of the Tuner's cache key.
 
     Args:
       plan: Plan of the Trainer.
       tune: The values to try.
     """
     steps = max(tune.steps.candidates) if isinstance(tune.steps, WholeNumbers) else tune.steps or plan.training.steps
-    every = plan.training.checkpoint.every_steps if plan.training.early_stopping else steps
+    every = steps
+    if plan.training.early_stopping:
+        every = plan.training.checkpoint.every_steps
+    elif tune.halving:
+        every = tune.halving.list_rungs(steps)[0]
     training = plan.training.model_copy(
         update={
             "steps": steps,

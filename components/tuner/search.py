@@ -9,44 +9,44 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing.connection
-import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras_tuner
 import tensorflow_transform as tft
-from keras_tuner.engine.trial import TrialStatus
+from keras_tuner.engine.trial import Trial, TrialStatus
 from tfx.components.tuner.component import TunerFnResult
+from tfx.dsl.io import fileio
 
+from components.base import progress
 from components.base.errors import InputError
-from components.base.memory import memory
+from components.base.files import is_remote, write_atomically
 from components.models.config import Kind
 from components.trainer import input_pipeline
-from components.trainer.cluster.supervisor import visible_gpus
+from components.trainer.plan import TrainingPlan
 from components.trainer.preemption import PreemptionFlag
 from components.tuner.config import TuneConfig, Values
+from components.tuner.halving import Halving
 from components.tuner.plan import TuningPlan
-from components.tuner.trial_process import Share, TrialProcess
+from components.tuner.result import COMPLETED, FAILED, STOPPED
+from components.tuner.shares import Share, Shares
+from components.tuner.trial_process import Task, TrialProcess
 from components.tuner.trial_values import one_line, plain
 
 if TYPE_CHECKING:
-    from keras_tuner.engine.trial import Trial
     from tfx.components.trainer.fn_args_utils import FnArgs
 
 PATH = f"{__name__}.tuner_fn"
 """Import path for TFX's Tuner."""
 
-TRIALS = "trials.json"
-"""The file in the `tuner_results` artifact with every trial."""
-
 _LOSS = "loss"
-_PROJECT = "search"
+_PROJECT = "keras_tuner"
+_STATE = "search.json"
 _ATTEMPTS = 2
-"""How often a trial is started if its process is killed."""
-_TRIAL_BYTES = 1 << 30
-"""Memory of a trial without its examples, mostly the libraries that TensorFlow loads."""
-_COPIES = 3
-"""Number of copies of the examples in a trial: a forest holds them as columns, as a matrix, and in YDF."""
+"""How often a process of a trial is started if it is killed."""
+_LEAST_MINUTES = 1e-3
+"""Rest of `training.max_minutes` for a trial that has used it up; the training then ends after its next steps."""
 _POLL_SECONDS = 0.25
 """Maximum wait for an exit. A signal does not end the wait, so SIGTERM is noticed after this time at the latest."""
 
@@ -59,26 +59,6 @@ def tuner_fn(fn_args: FnArgs) -> TunerFnResult:
     """
     plan = TuningPlan.model_validate_json(fn_args.custom_config["plan"])
     return TunerFnResult(tuner=Search(plan, fn_args), fit_kwargs={})
-
-
-def shares(tune: TuneConfig, example_bytes: int) -> list[Share]:
-    """Return the parts of this machine for the trials that run at a time.
-
-    Args:
-      tune: The number of parallel trials; by default the number of cores or GPUs, reduced to what the memory allows.
-      example_bytes: Memory of the examples of the training split, in bytes.
-    """
-    cores, gpus = sorted(os.sched_getaffinity(0)), visible_gpus()
-    fit = memory()[1] // (_TRIAL_BYTES + _COPIES * example_bytes)
-    count = max(1, min(tune.trials, tune.parallel or min(len(gpus) or len(cores), fit)))
-    return [
-        Share(
-            number,
-            frozenset(cores[number::count] or [cores[number % len(cores)]]),
-            gpus[number % len(gpus)] if gpus and count > 1 else None,
-        )
-        for number in range(count)
-    ]
 
 
 def search_space(tune: TuneConfig, kind: Kind) -> keras_tuner.HyperParameters:
@@ -112,10 +92,19 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: Values) -> None:
 
 
 class _Attempt(NamedTuple):
-    """A running trial, its share of the machine, and how often it was started."""
+    """A running process of a trial.
 
-    trial: Trial
-    share: Share
+    Attributes:
+      trial: ID of the trial.
+      rung: Number of the rung that it trains for.
+      slot: Number of the part of the machine.
+      number: How often the process was started.
+      process: The process.
+    """
+
+    trial: str
+    rung: int
+    slot: int
     number: int
     process: TrialProcess
 
@@ -124,7 +113,12 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
     """Runs trials in separate processes, and compares them by the loss on the validation part.
 
     Random values depend only on the seed and the number of the trial, so parallel trials give the same values as
-    sequential trials. Values of a bayesian search depend on the trials that have ended before.
+    sequential trials. Values of a bayesian search depend on the trials that have ended before, and promotions of
+    `tune.halving` on the order in which trials reach a rung.
+
+    The whole state is one file, which is replaced after every event, so a search that was killed at any time continues.
+    KerasTuner also writes files, which are not read: it replaces several of them one after the other, and not
+    atomically.
 
     Args:
       plan: The training of a trial, and the values to try.
@@ -133,11 +127,25 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
 
     def __init__(self, plan: TuningPlan, fn_args: FnArgs) -> None:
         self._plan, self._fn_args = plan, fn_args
+        self._folder = fn_args.working_dir
+        # Without halving, the only rung has the trial's own number of steps.
+        self._rungs: list[int | None] = [*plan.rungs] or [None]
+        self._halving = Halving(len(self._rungs), plan.tune.halving.factor if plan.tune.halving else 1)
+        self._curves: dict[str, list[tuple[int, float]]] = {}
         self._seconds: dict[str, float] = {}
         self._running: list[_Attempt] = []
+        self._has_more = True
         oracle = _create_oracle(plan)
         oracle.verbose = 0
-        super().__init__(oracle, directory=fn_args.working_dir, project_name=_PROJECT)
+        super().__init__(oracle, directory=self._folder, project_name=_PROJECT, overwrite=True)
+        if fileio.exists(f"{self._folder}/{_STATE}"):
+            self.reload()
+        # Trials whose rung has not ended: the previous process of this search was killed.
+        ongoing = [trial.trial_id for trial in oracle.ongoing_trials.values()]
+        rungs = {trial: self._halving.find_rung(trial) for trial in ongoing}
+        self._interrupted = [
+            (trial, rung) for trial, rung in rungs.items() if not self._halving.has_reported(trial, rung)
+        ]
 
     def search(self, *_: Any, **__: Any) -> None:
         """Run the trials that remain, and log the best values.
@@ -149,54 +157,77 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         """
         with PreemptionFlag() as stop:
             try:
-                self._run(shares(self._plan.tune, self._estimate_example_bytes()), stop)
+                self._run(Shares(self._plan.tune, self._estimate_example_bytes()), stop)
             finally:
                 for attempt in self._running:
                     attempt.process.end()
         self._check_and_log()
+        for trial in self.oracle.trials:
+            self._remove_checkpoints(trial)
 
-    def get_state(self) -> dict[str, Any]:
-        """Return the state of the search, without the oracle's; KerasTuner saves it."""
-        return {"seconds": self._seconds}
+    def save(self) -> None:
+        """Write the state of the search: the values of all trials, their losses, and what continues."""
+        state = {
+            "oracle": self.oracle.get_state(),
+            "trials": [trial.get_state() for trial in self.oracle.trials.values()],
+            "halving": self._halving.get_state(),
+            "curves": self._curves,
+            "seconds": self._seconds,
+        }
+        _replace(f"{self._folder}/{_STATE}", json.dumps(state))
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_state` returned."""
-        self._seconds = state["seconds"]
+    def reload(self) -> None:
+        """Restore what `save` has written."""
+        with fileio.open(f"{self._folder}/{_STATE}") as file:
+            state = json.loads(file.read())
+        self.oracle.trials = {trial["trial_id"]: Trial.from_state(trial) for trial in state["trials"]}
+        self.oracle.set_state(state["oracle"])
+        self._halving.set_state(state["halving"])
+        self._curves, self._seconds = state["curves"], state["seconds"]
+
+    def get_best_hyperparameters(self, num_trials: int = 1) -> list[keras_tuner.HyperParameters]:
+        """Return the values of the best trials. With halving, trials with more steps precede all other trials."""
+        return [self.oracle.trials[trial].hyperparameters for trial in self._halving.rank()[:num_trials]]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a record of every trial, the best first: values, validation loss or reason of the failure, seconds."""
-        trials = sorted(self.oracle.trials.values(), key=lambda trial: (trial.score is None, trial.score))
-        return [
-            {
-                "trial": trial.trial_id,
-                "state": "failed" if trial.score is None else "completed",
-                "values": plain(trial.hyperparameters.values),
-                _LOSS: trial.score,
-                "seconds": round(self._seconds.get(trial.trial_id, 0.0), 3),
-                **({"why": trial.message} if trial.score is None else {}),
-            }
-            for trial in trials
-        ]
+        """Return the fields of `result.Trial` of all trials, the best first."""
+        ranked = self._halving.rank()
+        return [self._describe(trial) for trial in (*ranked, *(id_ for id_ in self.oracle.trials if id_ not in ranked))]
+
+    def _describe(self, trial: str) -> dict[str, Any]:
+        losses, curve = self._halving.list_losses(trial), self._curves.get(trial, [])
+        failed = losses[-1] is None
+        state = FAILED if failed else COMPLETED if len(losses) == len(self._rungs) else STOPPED
+        rungs = [(step, loss) for step, loss in zip(self._rungs, losses, strict=False) if step is not None]
+        return {
+            "trial": trial,
+            "state": state,
+            "values": plain(self.oracle.trials[trial].hyperparameters.values),
+            _LOSS: losses[-1],
+            "steps": curve[-1][0] if curve else None,
+            "seconds": round(self._seconds.get(trial, 0.0), 3),
+            "curve": curve,
+            "rungs": rungs,
+            **({"why": self.oracle.trials[trial].message} if failed else {}),
+        }
 
     def _estimate_example_bytes(self) -> int:
         spec = tft.TFTransformOutput(self._fn_args.transform_graph_path).transformed_feature_spec()
         return input_pipeline.size(input_pipeline.find(self._fn_args.train_files), spec)
 
-    def _run(self, free: list[Share], stop: PreemptionFlag) -> None:
+    def _run(self, shares: Shares, stop: PreemptionFlag) -> None:
         logging.info(
             "up to %d trials, %d at a time, each in a process with %d of the cores, whatever training.strategy is",
             self._plan.tune.trials,
-            len(free),
-            len(free[0].cores),
+            shares.count,
+            len(shares.share(0).cores),
         )
-        more = True
+        if self._plan.rungs:
+            logging.info("a trial is compared with others after %s steps", ", ".join(map(str, self._plan.rungs)))
         while True:
-            while more and free:
-                # KerasTuner identifies running trials by the name of their worker.
-                trial = self.oracle.create_trial(str(free[-1].number))
-                more = trial.status == TrialStatus.RUNNING
-                if more:
-                    self._start(trial, free.pop(), 1)
+            while len(self._running) < shares.count and (chosen := self._choose_next()):
+                slot = min(set(range(shares.count)) - {attempt.slot for attempt in self._running})
+                self._start(*chosen, shares.share(slot), 1)
             if not self._running:
                 return
             ended = multiprocessing.connection.wait([attempt.process.pidfd for attempt in self._running], _POLL_SECONDS)
@@ -205,51 +236,100 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
                 raise SystemExit(128 + signal.SIGTERM)
             for attempt in [attempt for attempt in self._running if attempt.process.pidfd in ended]:
                 self._running.remove(attempt)
-                free += self._end(attempt)
+                self._end(attempt, shares)
 
-    def _start(self, trial: Trial, share: Share, number: int) -> None:
-        values = trial.hyperparameters.values
-        logging.info("trial %s begins: %s", trial.trial_id, one_line(values))
-        process = TrialProcess(trial.trial_id, self._plan.trial.with_values(values), self._fn_args, share)
-        self._running.append(_Attempt(trial, share, number, process))
+    def _choose_next(self) -> tuple[str, int] | None:
+        """Return a trial and the rung to train it for; None if there is nothing to do until a running trial ends."""
+        if self._interrupted:
+            return self._interrupted.pop(0)
+        promotion = self._halving.promote()
+        if promotion is None and self._has_more:
+            # KerasTuner identifies running trials by the name of their worker.
+            trial = self.oracle.create_trial(str(len(self.oracle.trials)))
+            self._has_more = trial.status == TrialStatus.RUNNING
+            if self._has_more:
+                self.save()
+                return trial.trial_id, 0
+        if promotion is None and not self._running:
+            promotion = self._halving.promote(is_final=True)
+        if promotion is not None:
+            self.save()
+        return promotion
 
-    def _end(self, attempt: _Attempt) -> list[Share]:
-        """Record a trial whose process has exited, or start it again; return the shares that are free.
+    def _start(self, trial: str, rung: int, share: Share, number: int) -> None:
+        values, pause_at = self.oracle.trials[trial].hyperparameters.values, self._rungs[rung]
+        if rung:
+            logging.info("trial %s continues up to step %d", trial, pause_at)
+        else:
+            logging.info("trial %s begins: %s", trial, one_line(values))
+        plan = self._limit_time(self._plan.trial.with_values(values), trial)
+        task = Task(trial, plan, self._find_folder(trial), pause_at)
+        self._running.append(_Attempt(trial, rung, share.number, number, TrialProcess(task, self._fn_args, share)))
+
+    def _limit_time(self, plan: TrainingPlan, trial: str) -> TrainingPlan:
+        """Return the plan with the rest of `training.max_minutes`, which applies to all rungs of a trial together."""
+        limit = plan.training.max_minutes
+        if limit is None:
+            return plan
+        rest = max(limit - self._seconds.get(trial, 0.0) / 60, _LEAST_MINUTES)
+        return plan.model_copy(update={"training": plan.training.model_copy(update={"max_minutes": rest})})
+
+    def _end(self, attempt: _Attempt, shares: Shares) -> None:
+        """Record a rung whose process has exited, or start the process again.
 
         Raises:
           PipelineError: If a trial failed in a way that would fail every trial.
         """
-        trial, process = attempt.trial, attempt.process
+        id_, rung, process = attempt.trial, attempt.rung, attempt.process
         result = process.result()
         if result is None and attempt.number < _ATTEMPTS:
-            logging.warning("trial %s: %s; it is started again", trial.trial_id, process.describe_exit())
-            self._start(trial, attempt.share, attempt.number + 1)
-            return []
+            logging.warning("trial %s: %s; it is started again", id_, process.describe_exit())
+            self._start(id_, rung, shares.share(min(attempt.slot, shares.count - 1)), attempt.number + 1)
+            return
         if result is not None and result.error is not None:
             raise result.error
-        self._seconds[trial.trial_id] = process.seconds
-        if result is None or result.loss is None:
-            trial.status = TrialStatus.FAILED
+        self._seconds[id_] = self._seconds.get(id_, 0.0) + process.seconds
+        loss = result.loss if result else None
+        self._halving.report(id_, rung, loss)
+        trial = self.oracle.trials[id_]
+        if result is None or loss is None:
             trial.message = result.why if result else f"{process.describe_exit()}, {_ATTEMPTS} times"
+            trial.status = TrialStatus.FAILED
+            self.oracle.end_trial(trial)
         else:
-            self.oracle.update_trial(trial.trial_id, {_LOSS: result.loss})
-            trial.status = TrialStatus.COMPLETED
-        self.on_trial_end(trial)
-        self._log(self.oracle.get_trial(trial.trial_id))
-        return [attempt.share]
+            self._curves[id_] = result.curve
+            shares.measure(result.peak_bytes)
+            if rung == self._halving.last:
+                self.oracle.update_trial(id_, {_LOSS: loss})
+                trial.status = TrialStatus.COMPLETED
+                self.oracle.end_trial(trial)
+        self.save()
+        self._log(id_, rung, loss)
+        if loss is None or rung == self._halving.last:
+            self._remove_checkpoints(id_)
 
-    def _log(self, trial: Trial) -> None:
-        if trial.score is None:
-            logging.warning("trial %s has failed: %s", trial.trial_id, trial.message)
-        else:
-            best = self.oracle.get_best_trials(1)[0].score
-            logging.info(
-                "trial %s: loss %.5f on the validation part, the best so far is %.5f", trial.trial_id, trial.score, best
-            )
+    def _log(self, trial: str, rung: int, loss: float | None) -> None:
+        count = f"{len(self.oracle.trials)} of {self._plan.tune.trials} trials have begun"
+        if loss is None:
+            logging.warning("trial %s has failed: %s", trial, self.oracle.trials[trial].message)
+            progress.report(f"{count}, trial {trial} has failed")
+            return
+        [best, *_] = self._halving.rank()
+        best_loss = self._halving.list_losses(best)[-1]
+        steps, best_steps = (
+            f" after {self._rungs[number]} steps" if self._plan.rungs else ""
+            for number in (rung, len(self._halving.list_losses(best)) - 1)
+        )
+        logging.info(
+            "trial %s%s: loss %.5f on the validation part, the best so far is %.5f", trial, steps, loss, best_loss
+        )
+        progress.report(
+            f"{count}, trial {trial}{steps}: loss {loss:.5f}, best {best_loss:.5f} (trial {best}{best_steps})"
+        )
 
     def _check_and_log(self) -> None:
         trials = list(self.oracle.trials.values())
-        if all(trial.score is None for trial in trials):
+        if not self._halving.rank():
             raise InputError(
                 f"tune: all {len(trials)} trials have failed; the last: {trials[-1].message}",
                 "narrow what is tried: a lower tune.learning_rate, smaller networks",
@@ -257,6 +337,23 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         logging.info(
             "best values after %d trials: %s", len(trials), one_line(self.get_best_hyperparameters()[0].values)
         )
+
+    def _find_folder(self, trial: str) -> str:
+        return f"{self._folder}/trials/{trial}"
+
+    def _remove_checkpoints(self, trial: str) -> None:
+        if fileio.exists(self._find_folder(trial)):
+            fileio.rmtree(self._find_folder(trial))
+
+
+def _replace(path: str, text: str) -> None:
+    """Write a file so that it has either the old or the new content, whenever this process is killed."""
+    if is_remote(path):
+        # An object store replaces an object at once when it is complete.
+        with fileio.open(path, "w") as file:
+            file.write(text)
+    else:
+        write_atomically(Path(path), text)
 
 
 def _create_oracle(plan: TuningPlan) -> keras_tuner.Oracle:

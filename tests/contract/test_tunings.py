@@ -19,8 +19,10 @@ RATES = [1e-6, 0.02, 1e30]
 """Nothing is learned with the first, and the loss becomes NaN with the last."""
 
 
-def search(prepared: Prepared, folder: Path, tune: dict[str, Any], stop_at: int = 0) -> Any:
-    return in_child(folder / "node.log", tuner_runs.tune, prepared, folder, TRAINING, tune, stop_at)
+def search(
+    prepared: Prepared, folder: Path, tune: dict[str, Any], stop_at: int = 0, training: dict[str, Any] = TRAINING
+) -> Any:
+    return in_child(folder / "node.log", tuner_runs.tune, prepared, folder, training, tune, stop_at)
 
 
 @pytest.mark.both_lines
@@ -145,6 +147,75 @@ def test_interrupted_search_continues(prepared: Prepared, tmp_path: Path) -> Non
     assert log.read_text().count("on the validation part, the best") == 4, "the log goes on"
     assert sorted(trial["values"]["learning_rate"] for trial in trials) == [0.003, 0.01, 0.03, 0.1]
     assert all(trial["seconds"] > 0 for trial in trials)
+
+
+HALVING = {
+    "learning_rate": {"choice": [1e-6, 1e-5, 1e-4, 0.003, 0.01, 0.03, 1e30]},
+    "trials": 7,
+    "halving": {"min_steps": 10},
+    "parallel": 1,
+}
+"""Rungs after 10, 30 and 90 steps."""
+HALVED = {"steps": 90, "batch_size": 256}
+
+
+def rungs(trials: list[dict[str, Any]]) -> dict[float, list[list[float]]]:
+    return {trial["values"]["learning_rate"]: trial["rungs"] for trial in trials}
+
+
+@pytest.mark.slow
+def test_best_trials_continue_from_their_checkpoints(prepared: Prepared, tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    trials, results, best = in_child(log, tuner_runs.tune, prepared, tmp_path, HALVED, HALVING)
+    by_rate = rungs(trials)
+    # With one trial at a time, the rule of the paper can be applied by hand: the first of three trials continues, and
+    # of all seven, two.
+    finished = {rate for rate, losses in by_rate.items() if len(losses) == 3}
+    assert len(finished) == 1
+    assert 2 <= sum(len(losses) > 1 for losses in by_rate.values()) <= 4
+    assert finished == {best["learning_rate"]} == {trials[0]["values"]["learning_rate"]}
+    assert best["learning_rate"] >= 0.01
+    assert [step for step, _ in by_rate[best["learning_rate"]]] == [10, 30, 90]
+    assert [trial["state"] for trial in trials] == ["completed", *["stopped"] * 5, "failed"]
+    assert trials[-1]["values"]["learning_rate"] == 1e30
+    assert [result["score"] for result in results] == [trials[0]["loss"]]
+    for trial in trials[:-1]:
+        curve = dict(trial["curve"])
+        assert list(curve) == list(range(10, trial["steps"] + 1, 10)), "measured at multiples of the first rung"
+        assert all(curve[step] == loss for step, loss in trial["rungs"])
+        assert trial["loss"] == trial["rungs"][-1][1]
+        started = log.read_text().count(f"trial {trial['trial']} runs in process")
+        assert started == len(trial["rungs"]), "each rung is trained once"
+    whole = {"learning_rate": {"choice": [best["learning_rate"]]}, "trials": 1}
+    [alone], _, _ = search(prepared, tmp_path / "alone", whole, training=HALVED)
+    assert trials[0]["loss"] == pytest.approx(alone["loss"], rel=1e-4, abs=1e-5), "as without pauses"
+    assert not list((tmp_path / "work").glob("**/*.index")), "checkpoints are removed"
+
+
+@pytest.mark.slow
+def test_killed_search_continues_to_the_same_result(prepared: Prepared, tmp_path: Path) -> None:
+    expected, _, expected_best = in_child(
+        tmp_path / "whole.log", tuner_runs.tune, prepared, tmp_path / "whole", HALVED, HALVING
+    )
+    folder, log = tmp_path / "killed", tmp_path / "node.log"
+    # The node is killed after the values of a trial were written, while a trial trains, and before a write.
+    for event, number in (("saved", 3), ("step", 8), ("saving", 3)):
+        (folder / "events").unlink(missing_ok=True)
+        with pytest.raises(MachineError, match="SIGKILL"):
+            in_child(log, tuner_runs.tune_and_die, prepared, folder, HALVED, HALVING, event, number)
+    trials, _, best = in_child(log, tuner_runs.tune, prepared, folder, HALVED, HALVING)
+    assert best == expected_best
+    assert [(trial["trial"], trial["state"], trial["values"]) for trial in trials] == [
+        (trial["trial"], trial["state"], trial["values"]) for trial in expected
+    ]
+    for trial, other in zip(trials, expected, strict=True):
+        for name in ("rungs", "curve"):
+            assert [step for step, _ in trial[name]] == [step for step, _ in other[name]]
+            assert [loss for _, loss in trial[name]] == pytest.approx(
+                [loss for _, loss in other[name]], rel=1e-4, abs=1e-5
+            )
+    ended = re.findall(r"root: trial (\d) after (\d+) steps: loss", log.read_text())
+    assert len(set(ended)) == len(ended) == sum(len(trial["rungs"]) for trial in trials[:-1]), "no rung is repeated"
 
 
 @pytest.mark.extended

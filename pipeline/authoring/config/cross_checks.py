@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from pydantic import ValidationError
-
 from components.base.config_section import Problem, Task
 from components.base.names import column_name, did_you_mean
 from components.evaluator.config import (
@@ -21,14 +19,12 @@ from components.features.base_op import Dtype
 from components.features.expression import Expression, Label
 from components.features.geo_ops import GeoDistance
 from components.ingest.config import SAMPLING_WEIGHT
-from components.models.config import ModelConfig
-from components.trainer.config import TrainingConfig
-from pipeline.authoring.config.document import convert_validation_error
 from pipeline.authoring.config.examples_format import tfrecord_readers
 from pipeline.authoring.config.exported_names import check_names
 from pipeline.authoring.config.model_checks import check_model
 from pipeline.authoring.config.own_nodes import check_nodes
 from pipeline.authoring.config.root import Config
+from pipeline.authoring.config.tune_checks import check_tune
 from pipeline.authoring.config.yaml_values import Key
 
 WEIGHT = ("data", "weight")
@@ -46,7 +42,7 @@ def check_config(config: Config) -> list[Problem]:
         *check_names(config),
         *check_model(config),
         *_own_code(config),
-        *_tune(config),
+        *check_tune(config),
         *_metrics(config),
         *_importance(config),
         *_decision(config),
@@ -212,35 +208,6 @@ def _own_code(config: Config) -> Iterator[Problem]:
         for section, fields in run_fn_fields.items():
             for field in getattr(config, section).model_fields_set.intersection(fields):
                 yield Problem((section, field), "requires a model.run_fn of your own; remove it")
-
-
-def _tune(config: Config) -> Iterator[Problem]:
-    """Yield candidate values that are invalid for their field, and fields that do not have an effect."""
-    if config.tune is None:
-        return
-    if config.model.run_fn or config.model.train:
-        field = "run_fn" if config.model.run_fn else "train"
-        yield Problem(("tune",), f"a model.{field} of your own does its own tuning; remove one of both")
-        return
-    for name in config.tune.values():
-        if config.model.build and name in ModelConfig.model_fields:
-            yield Problem(("tune", name), "model.build makes the network itself, so this would have no effect")
-            return
-    for key, name, value in config.tune.candidates():
-        section = TrainingConfig if name in TrainingConfig.model_fields else ModelConfig
-        kinds = config.tune.kinds(name, config.model.kind)
-        if not kinds:
-            message = f"{name} has no effect in {', '.join(config.tune.kinds('kind', config.model.kind))}; remove it"
-            yield Problem(("tune", name), message)
-            return
-        try:
-            if section is TrainingConfig:
-                TrainingConfig.model_validate({**config.training.model_dump(), name: value})
-            else:
-                config.model.with_values({"kind": kinds[0], name: value})
-        except ValidationError as error:
-            for problem in convert_validation_error(error, section):
-                yield Problem(("tune", *key), problem.message)
 
 
 def _metrics(config: Config) -> Iterator[Problem]:

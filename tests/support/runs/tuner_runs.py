@@ -73,6 +73,40 @@ def _stop_at(number: int) -> None:
     TrialProcess.__init__ = start
 
 
+def tune_and_die(
+    prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any], event: str, number: int
+) -> Any:
+    """Run a search whose node is killed by SIGKILL.
+
+    Args:
+      prepared: See `tune`.
+      folder: See `tune`.
+      training: See `tune`.
+      section: the `tune` section.
+      event: `saved`: after the state was written; `saving`: before; `step`: while a trial trains, after a checkpoint.
+      number: Number of the event, counted from 1.
+    """
+    from components.base import files
+    from components.trainer.early_stopping import EarlyStopping
+
+    # TFX reloads the module of the search, which then imports the function below.
+    target, name = (EarlyStopping, "update") if event == "step" else (files, "write_atomically")
+    original, node, counter = getattr(target, name), os.getpid(), folder / "events"
+    counter.parent.mkdir(exist_ok=True, parents=True)
+    counter.touch()
+
+    def call(*arguments: Any) -> Any:
+        result = None if event == "saving" else original(*arguments)
+        with counter.open("a") as file:
+            file.write(".")
+        if counter.stat().st_size == number:
+            os.kill(node, signal.SIGKILL)
+        return original(*arguments) if event == "saving" else result
+
+    setattr(target, name, call)
+    return tune(prepared, folder, training, section)
+
+
 def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
     """Run a search whose trials fail with a full disk; return the error."""
     from components.trainer.training import Training

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,77 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
         ("tune.layers={choice: [3]}", "tune.layers: unknown key"),
         ("model.build=mine.build", "tune.kind: model.build makes the network itself, so this would have no effect"),
         ("model.run_fn=mine.run_fn", "tune: a model.run_fn of your own does its own tuning"),
+        ("tune.halving={}", "tune: halving: expected a number for steps, received values to try; remove one of them"),
+        ("tune.halving={factor: 1}", "tune.halving: expected a value greater than or equal to 2, received 1"),
+        ("tune.halving={rungs: 3}", "tune.halving: unknown key"),
     ],
 )
 def test_invalid_value_is_reported_with_its_key(config: Path, assignment: str, message: str) -> None:
     assert message in errors(config, assignment)
+
+
+HALVING = {"learning_rate": {"log": [1e-4, 1e-2]}, "steps": 90, "halving": {}}
+
+
+@pytest.mark.parametrize(
+    ("tune", "message"),
+    [
+        ({"search": "bayesian"}, "tune: halving: expected search random, received bayesian, whose model would compare"),
+        (
+            {"halving": {"min_steps": 40}},
+            "tune: expected a first rung of at most 30 of the 90 steps of a trial, received 40; lower",
+        ),
+        ({"steps": 2}, "tune: expected a first rung of at most 0 of the 2 steps of a trial, received 2"),
+        ({"trials": 2}, "tune: expected at least factor, 3, trials, of which one continues, received 2"),
+        (
+            {"kind": {"choice": ["mlp", "ensemble"]}},
+            "tune: expected kinds that are trained in steps, received ensemble, which cannot pause",
+        ),
+        (
+            {"kind": {"choice": ["mlp", "gbt"]}},
+            "tune: expected kinds that are trained in steps, received gbt, which cannot pause after a rung",
+        ),
+    ],
+)
+def test_halving_that_cannot_work_is_refused(config: Path, tune: dict[str, Any], message: str) -> None:
+    assert load(str(config), [f"tune={json.dumps(HALVING)}"]).config.tune is not None
+    assert message in errors(config, f"tune={json.dumps(HALVING | tune)}")
+
+
+def test_kind_that_would_drop_a_constraint_is_refused(config: Path) -> None:
+    monotone = "model={kind: gbt, monotone: {fare: increasing}}"
+    load(str(config), [monotone, "tune={kind: {choice: [gbt]}, depth: {int: [3, 8]}}"])
+    message = errors(config, monotone, "tune={kind: {choice: [gbt, gbt_linear, tabm]}}")
+    assert "tune.kind.choice.1: expected kinds that keep model.monotone, received gbt_linear, which" in message
+    assert (
+        "tune.kind.choice.2: expected kinds that keep model.monotone, received tabm, which would ignore it" in message
+    )
+
+
+def test_options_of_one_kind_get_their_defaults_in_another_kind(config: Path) -> None:
+    model = load(str(config), ["model={kind: dcn_v2, cross_layers: 5, hidden: [9]}"]).config.model
+    changed = model.with_values({"kind": "mlp"})
+    assert (changed.cross_layers, changed.hidden) == (3, (9,)), "hidden layers exist in both kinds"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["tune.kind={choice: [mlp, cnn, ensemble]}"], "tune.kind.choice.1: model.kind with cnn: cnn reads images"),
+        (["tune.kind={choice: [ensemble, esmm]}"], "choice.1: model.kind with esmm: esmm learns several labels of a"),
+        (["tune.kind={choice: [ensemble, ease]}"], "tune.kind.choice.1: kind: ease needs the columns of the item"),
+        (
+            ["model={kind: linear}", "training.optimizer.kind=ftrl", "tune.kind={choice: [linear, ensemble]}"],
+            "tune.kind.choice.1: training.optimizer.kind with ensemble: ftrl forgets initial weights",
+        ),
+        (
+            ["training.strategy={kind: multi_worker, workers: 2}", "tune.kind={choice: [ensemble, gbt]}"],
+            "tune.kind.choice.1: training.strategy.kind with gbt: gbt is trained in one process",
+        ),
+    ],
+)
+def test_kind_that_does_not_fit_the_config_is_refused(config: Path, assignments: list[str], message: str) -> None:
+    assert message in errors(config, *assignments)
 
 
 def test_values_are_validated_with_a_kind_in_which_they_have_an_effect(config: Path) -> None:
