@@ -59,7 +59,7 @@ class Node:
 
     Attributes:
       name: Name that is unique in the pipeline, such as `Trainer`.
-      outputs: Keys of the output artifacts. The first artifact contains the result.
+      outputs: Keys of the output artifacts. The first artifact contains the result, if the node does not name another.
       upstream: Names of the nodes that the node depends on. Nodes that the pipeline does not contain are ignored.
       only_looks_up: Whether the node only looks up an artifact of an earlier run, which does not have to exist.
     """
@@ -74,9 +74,11 @@ class NodeWithResult(Node, Generic[ResultT]):
     """A node that records a result for the summary of a run.
 
     Attributes:
+      result_output: Key of the output that contains the result; "" for the first output.
       result_file: Path of the result in the folder of the first output; "" if the output is a file.
     """
 
+    result_output = ""
     result_file = ""
 
     def parse_result(self, text: str) -> ResultT:

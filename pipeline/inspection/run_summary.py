@@ -118,9 +118,10 @@ def read_result(store: Store, run: str, name: str) -> Any:
     """Read the result of a node. Return None if the node did not succeed in the run or its output was deleted."""
     execution, node = store.execution(run, name), NODES_WITH_RESULT[name]
     outputs = store.outputs(execution) if execution and execution.succeeded else {}
-    if not outputs:
+    artifacts = outputs.get(node.result_output or next(iter(outputs), ""))
+    if not artifacts:
         return None
-    uri = next(iter(outputs.values()))[0].uri
+    uri = artifacts[0].uri
     path = file_io.join(uri, node.result_file) if node.result_file else uri
     if not file_io.file_system(path).exists(path):
         return None

@@ -168,7 +168,10 @@ def environment() -> Environment:
         check_rows=make_check_rows,
         change=_format_change,
     )
-    templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy, draw_bars=svg.draw_bars)
+    templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy)
+    templates.globals.update(
+        draw_bars=svg.draw_bars, draw_lines=svg.draw_lines, draw_points=svg.draw_points, draw_ranges=svg.draw_ranges
+    )
     return templates
 
 

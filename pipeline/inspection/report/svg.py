@@ -170,6 +170,8 @@ def draw_lines(
     without_dots: Collection[str] = (),
     description: str | None = None,
     band: Sequence[tuple[float, float, float]] = (),
+    x_marks: Collection[float] = (),
+    without_lines: bool = False,
 ) -> Markup:
     """Draw a line for each series.
 
@@ -181,6 +183,8 @@ def draw_lines(
       without_dots: Names of series whose points are not marked by dots, such as reference lines.
       description: Description of the chart. If None, the first and the last value of the series.
       band: Area behind the lines, as points (x, low, high) in ascending order of x.
+      x_marks: Values of x at which vertical lines are drawn, if they are in the range of the points.
+      without_lines: Whether only the dots are drawn, because the order of the points has no meaning.
     """
     width, height, right_margin, top_margin, bottom_margin = 340, 170, 10, 10, 26
     series = {name: [point for point in line if _is_drawable(*point)] for name, line in series.items()}
@@ -208,6 +212,11 @@ def draw_lines(
         f'<text x="{left_margin - 6}" y="{to_y(y) + 3.5:.1f}" text-anchor="end">{_format_mark(y)}</text>'
         for y in marks
     ]
+    parts += [
+        f'<path class="mark" d="M{to_x(x):.1f} {top_margin}V{height - bottom_margin}"/>'
+        for x in x_marks
+        if first <= x <= last
+    ]
     middle = (left_margin + width - right_margin) / 2
     if last > first:
         labels = [
@@ -229,8 +238,9 @@ def draw_lines(
         style = number % _STYLES
         shown = thin_out(line)
         coordinates = " ".join(f"{to_x(x):.1f},{to_y(y):.1f}" for x, y in shown)
-        parts.append(f'<polyline class="line s{style}" points="{coordinates}"/>')
-        if len(shown) <= 30 and name not in without_dots:
+        if not without_lines:
+            parts.append(f'<polyline class="line s{style}" points="{coordinates}"/>')
+        if without_lines or (len(shown) <= 30 and name not in without_dots):
             parts += [f'<circle class="dot s{style}" cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="2.4"/>' for x, y in shown]
     ends = "; ".join(
         f"{name}: from {format_figure(line[0][1])} to {format_figure(line[-1][1])}"
@@ -238,6 +248,25 @@ def draw_lines(
         if line
     )
     return make_svg(width, height, "chart", title, ends if description is None else description, "".join(parts))
+
+
+def draw_points(series: Mapping[str, Sequence[tuple[float, float]]], title: str, x_axis: str, is_log: bool) -> Markup:
+    """Draw a dot for each point.
+
+    Args:
+      series: Points (x, y) in ascending order of x, by name of the series.
+      title: Title of the chart.
+      x_axis: Name of the x axis.
+      is_log: Whether x is the logarithm to the base 10 of the value to write at the axis.
+    """
+
+    def format_x(x: float) -> str:
+        return f"{10**x:.3g}" if is_log else format_figure(x)
+
+    points = [point for line in series.values() for point in line]
+    lowest = min(points, key=lambda point: point[1], default=None)
+    description = f"lowest at {x_axis} {format_x(lowest[0])}: {format_figure(lowest[1])}" if lowest else "no value"
+    return draw_lines(series, title, x_axis, format_x, description=description, without_lines=True)
 
 
 def _is_drawable(*values: float) -> bool:

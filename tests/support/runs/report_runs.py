@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import struct
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from PIL import Image
@@ -39,6 +39,8 @@ from components.monitor.result import (
 from components.results import task_load
 from components.results.column_comparison import Bin, ColumnComparison
 from components.results.task_load import TaskLoad
+from components.tuner import result
+from components.tuner.result import Trial
 from pipeline.core.metadata.store import Run, Store
 from pipeline.inspection.report import content
 from pipeline.inspection.report.content import Content
@@ -101,6 +103,10 @@ def write_run(
     counts = {"steps": 30, "restarts": 0, "repeated": 0, "damaged": 0}
     model_run = writer.artifact("ModelRun", str(here / "model_run"), tasks=task_load.to_json(loads), **counts)
     writer.execution(run, "Trainer", outputs=(writer.artifact("Model", str(here / "model")), model_run))
+    (here / "tuner").mkdir()
+    (here / "tuner" / result.FILE).write_text(json.dumps([asdict(trial) for trial in trials(harm)]))
+    tuner_outputs = writer.artifact("HyperParameters", str(here)), writer.artifact("TunerResults", str(here / "tuner"))
+    writer.execution(run, "Tuner", outputs=tuner_outputs, keys=("best_hyperparameters", "tuner_results"))
     (here / "evaluation").mkdir()
     (here / "evaluation" / "verdict.json").write_text(verdict(harm, slices).to_json())
     (here / "evaluation" / "importance.json").write_text(importance(harm).to_json())
@@ -115,6 +121,19 @@ def write_run(
     config = {**CONFIG, "pipeline": {"name": harm}}
     writer.run(run, json.dumps(config))
     return writer
+
+
+def trials(harm: str = "") -> list[Trial]:
+    """Return the trials of a search with halving: one has trained for all steps, one has failed."""
+    rungs = [(10, 0.75), (30, 0.5), (90, 0.375)]
+    curve = [(10, 0.75), (20, 0.6), (30, 0.5), (60, 0.4), (90, 0.375)]
+    kind = f"mlp{harm}"
+    return [
+        Trial("2", result.COMPLETED, {"learning_rate": 0.01, "kind": kind}, 0.375, 4.0, 90, curve, rungs),
+        Trial("0", result.STOPPED, {"learning_rate": 0.1, "kind": kind}, 0.5625, 2.0, 30, curve[:3], rungs[:2]),
+        Trial("1", result.STOPPED, {"learning_rate": 0.0001, "kind": "dlrm"}, 0.8125, 1.5, 10, curve[:1], rungs[:1]),
+        Trial("3", result.FAILED, {"learning_rate": 9.0, "kind": kind}, None, 1.0, rungs=[(10, None)], why=f"?{harm}"),
+    ]
 
 
 def monitoring(harm: str = "") -> Monitoring:

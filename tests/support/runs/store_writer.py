@@ -54,15 +54,17 @@ class Writer:
         event: str = "OUTPUT",
         inputs: Mapping[str, proto.Artifact] | None = None,
         parameters: Mapping[str, int | str] | None = None,
+        keys: Sequence[str] = (),
     ) -> int:
-        """Record an execution; its artifacts get their numbers, and its outputs are called out0 and so on."""
+        """Record an execution; its artifacts get their numbers, and its outputs these keys, or out0 and so on."""
         contexts = [self.pipeline, self.run(run), self._context("node", f"{self.pipeline.name}.{node}")]
         kind = self.store.put_execution_type(proto.ExecutionType(name=node))
         execution = proto.Execution(type_id=kind, last_known_state=proto.Execution.State.Value(state))
         for name, value in (parameters or {}).items():
             _set(execution.custom_properties[name], value)
         events = [(artifact, _event(key, "INPUT")) for key, artifact in (inputs or {}).items()]
-        events += [(artifact, _event(f"out{index}", event)) for index, artifact in enumerate(outputs)]
+        names = keys or [f"out{index}" for index in range(len(outputs))]
+        events += [(artifact, _event(key, event)) for key, artifact in zip(names, outputs, strict=True)]
         execution_id, artifact_ids, _ = self.store.put_execution(execution, events, contexts)
         for (artifact, _), number in zip(events, artifact_ids, strict=True):
             artifact.id = number

@@ -107,6 +107,11 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "warning : leakage of refund: expected below 0.998, received 1",
         "best constant 0.5000",
         "nothing was pushed",
+        "1 completed, 2 stopped, 1 failed. The loss is measured on the validation part. Trials are compared with each "
+        "other after 10, 30, 90 steps",
+        "lowest at learning_rate 0.01: 0.3750",
+        "trial learning_rate kind steps loss seconds state 2 0.01 mlp 90 0.37500 4.0 completed 0 0.1 mlp 30 0.56250",
+        "3 9 mlp 1.0 failed ?",
     ):
         assert expected in page_text, expected
 

@@ -128,3 +128,17 @@ def test_line_is_thinned_out_and_keeps_the_last_point():
     points = svg.thin_out([(float(x), 0.0) for x in range(100_000)])
     assert len(points) <= 401
     assert (points[0][0], points[-1][0]) == (0.0, 99_999.0)
+
+
+def test_points_have_no_line_and_marks_are_vertical():
+    chart = svg.draw_lines({"a": [(1.0, 2.0), (3.0, 4.0)]}, "loss", x_marks=(2.0, 9.0))
+    assert chart.count('class="mark"') == 1, "9 is not in the range"
+    [x] = re.findall(r'class="mark" d="M([\d.]+) ', chart)
+    ends = [float(value) for value in re.findall(r'cx="([\d.]+)"', chart)]
+    assert float(x) == pytest.approx(sum(ends) / 2, abs=0.11)
+    dots = svg.draw_points({"a": [(-2.0, 0.5), (0.0, 0.25)]}, "loss", "rate", is_log=True)
+    assert "polyline" not in dots
+    assert dots.count("<circle") == 2
+    assert "lowest at rate 1: 0.2500" in dots
+    assert ">0.01</text>" in dots
+    assert "no finite value" in svg.draw_points({}, "loss", "rate", is_log=False)
