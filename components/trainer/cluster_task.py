@@ -1,6 +1,6 @@
 """One task of a cluster that an operator starts: `python -m components.trainer.cluster_task JOB`, with TF_CONFIG set.
 
-JOB is a job file: the Trainer's inputs, outputs and parameters. A Trainer with `training.where` writes it.
+JOB is a job file. A Trainer with `training.where` writes its inputs, outputs and parameters; a Tuner writes a trial.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from components.base.errors import find
 from components.base.processes import end_at_sigterm, exit_now
+from components.base.registry import import_object
 from components.compat.grpc import FAIL_FAST
 from components.compat.tensorflow import GROWING_GPU_MEMORY, LEGACY_KERAS
 from components.trainer.cluster import tf_config
@@ -57,7 +58,12 @@ def _train(job: str) -> None:
     from components.trainer.remote import job_file
 
     with fileio.open(job) as file:
-        Executor().Do(*job_file.read(file.read()))
+        text = file.read()
+    if call := job_file.read_call(text):
+        function, arguments = call
+        import_object(function)(**arguments)
+    else:
+        Executor().Do(*job_file.read(text))
 
 
 if __name__ == "__main__":

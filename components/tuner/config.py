@@ -147,7 +147,8 @@ class TuneConfig(Section):
     values for `training.steps`, which the Trainer then uses as well."""
     parallel: PositiveInt | None = None
     """Number of trials at a time, each in a process with its share of the cores. By default, the number of cores or
-    GPUs, reduced to what the memory allows."""
+    GPUs, reduced to what the memory allows. With `training.where`, each trial is a job with one task, and the default
+    is 4."""
     search: Literal["random", "bayesian"] = "random"
     """How the next values are chosen. random: at random; bayesian: by a model of the losses so far (Gaussian process,
     upper confidence bound), after three random trials per field."""

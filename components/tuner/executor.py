@@ -8,13 +8,13 @@ from typing import Any
 
 from tfx.components.tuner import executor as stock
 from tfx.types import artifact_utils
-from tfx.utils import io_utils
+from tfx.utils import io_utils, json_utils
 
 from components.base import user_code
 from components.base.errors import InputError, MachineError
 from components.compat import tfx as compat
 from components.tuner import result
-from components.tuner.search import Search
+from components.tuner.search import PIPELINE, Search
 
 
 class Executor(stock.Executor):  # type: ignore[misc]
@@ -36,6 +36,10 @@ class Executor(stock.Executor):  # type: ignore[misc]
         """
         # A resumed run must not use the trials of another plan or of other code.
         digest = hashlib.sha256(str(exec_properties["custom_config"]).encode()).hexdigest()[:16]
+        context = compat.executor_context(self)
+        name = context.pipeline_info.id if context and context.pipeline_info else "model"
+        custom = {**json_utils.loads(exec_properties["custom_config"]), PIPELINE: name}
+        exec_properties = {**exec_properties, "custom_config": json_utils.dumps(custom)}
         results = artifact_utils.get_single_uri(output_dict["tuner_results"])
         folder = compat.stateful_working_dir(self) or compat.temporary_dir(self)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from components.base.config_section import Section
 from components.trainer.config import CheckpointConfig, StrategyConfig, TensorBoardConfig
 from components.trainer.plan import TrainingPlan
+from components.trainer.remote.config import WhereConfig
 from components.tuner.config import TuneConfig, WholeNumbers
 
 
@@ -13,6 +14,8 @@ class TuningPlan(Section):
 
     trial: TrainingPlan
     tune: TuneConfig
+    where: WhereConfig | None = None
+    """The service that runs the trials as jobs; if None, the machine of the node runs them."""
 
     @property
     def rungs(self) -> list[int]:
@@ -23,9 +26,9 @@ class TuningPlan(Section):
 def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
     """Return the plan of a search.
 
-    A trial trains in one process for its steps, and is measured on the validation part: at its end, with early stopping
-    at every checkpoint, with halving also at multiples of the first rung's steps. It ignores the config's other fields
-    for clusters and checkpoints, so they are not part of the Tuner's cache key.
+    A trial trains in one process, or in a job with one task, for its steps, and is measured on the validation part: at
+    its end, with early stopping at every checkpoint, with halving also at multiples of the first rung's steps. It
+    ignores the config's other fields for clusters and checkpoints, so they are not part of the Tuner's cache key.
 
     Args:
       plan: Plan of the Trainer.
@@ -45,10 +48,11 @@ def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
             "checkpoint": CheckpointConfig(every_steps=every, keep=1),
             "evaluator": False,
             "warm_start": False,
-            "max_restarts": 0,
+            "max_restarts": plan.training.max_restarts if plan.training.where else 0,
             "heartbeat_seconds": 60.0,
             "tensorboard": TensorBoardConfig(),
         }
     )
     # A trial is measured by its loss, which does not depend on a threshold.
-    return TuningPlan(trial=plan.model_copy(update={"training": training, "decide": None}), tune=tune)
+    trial = plan.model_copy(update={"training": training, "decide": None})
+    return TuningPlan(trial=trial, tune=tune, where=plan.training.where)

@@ -10,6 +10,7 @@ import json
 import logging
 import multiprocessing.connection
 import signal
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,8 +31,8 @@ from components.tuner.config import TuneConfig, Values
 from components.tuner.halving import Halving
 from components.tuner.plan import TuningPlan
 from components.tuner.result import COMPLETED, FAILED, STOPPED
-from components.tuner.shares import Share, Shares
-from components.tuner.trial_process import Task, TrialProcess
+from components.tuner.shares import JobSlots, Share, Shares
+from components.tuner.trial_process import Task, TrialProcess, run_local_task
 from components.tuner.trial_values import one_line, plain
 
 if TYPE_CHECKING:
@@ -41,10 +42,13 @@ PATH = f"{__name__}.tuner_fn"
 """Import path for TFX's Tuner."""
 
 _LOSS = "loss"
-_PROJECT = "keras_tuner"
+PIPELINE = "pipeline"
+"""Key of the pipeline's name in `custom_config`."""
 _STATE = "search.json"
 _ATTEMPTS = 2
 """How often a process of a trial is started if it is killed."""
+_JOB_SECONDS = 30.0
+"""Maximum time to delete the jobs of trials when the search ends early."""
 _LEAST_MINUTES = 1e-3
 """Rest of `training.max_minutes` for a trial that has used it up; the training then ends after its next steps."""
 _POLL_SECONDS = 0.25
@@ -117,8 +121,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
     `tune.halving` on the order in which trials reach a rung.
 
     The whole state is one file, which is replaced after every event, so a search that was killed at any time continues.
-    KerasTuner also writes files, which are not read: it replaces several of them one after the other, and not
-    atomically.
+    KerasTuner also writes files, into a temporary folder, because it does not replace them together or atomically.
 
     Args:
       plan: The training of a trial, and the values to try.
@@ -137,7 +140,8 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._has_more = True
         oracle = _create_oracle(plan)
         oracle.verbose = 0
-        super().__init__(oracle, directory=self._folder, project_name=_PROJECT, overwrite=True)
+        self._scratch = tempfile.TemporaryDirectory()
+        super().__init__(oracle, directory=self._scratch.name)
         if fileio.exists(f"{self._folder}/{_STATE}"):
             self.reload()
         # Trials whose rung has not ended: the previous process of this search was killed.
@@ -157,10 +161,9 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         """
         with PreemptionFlag() as stop:
             try:
-                self._run(Shares(self._plan.tune, self._estimate_example_bytes()), stop)
+                self._run(self._divide_machine(), stop)
             finally:
-                for attempt in self._running:
-                    attempt.process.end()
+                self._end_processes()
         self._check_and_log()
         for trial in self.oracle.trials:
             self._remove_checkpoints(trial)
@@ -215,13 +218,21 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         spec = tft.TFTransformOutput(self._fn_args.transform_graph_path).transformed_feature_spec()
         return input_pipeline.size(input_pipeline.find(self._fn_args.train_files), spec)
 
+    def _divide_machine(self) -> Shares:
+        tune = self._plan.tune
+        return JobSlots(tune) if self._plan.where else Shares(tune, self._estimate_example_bytes())
+
+    def _end_processes(self) -> None:
+        """End the running processes. A process that follows a job deletes the job first."""
+        grace_seconds = _JOB_SECONDS if self._plan.where else 0.0
+        if grace_seconds:
+            for attempt in self._running:
+                attempt.process.send_signal(signal.SIGTERM)
+        for attempt in self._running:
+            attempt.process.end(grace_seconds)
+
     def _run(self, shares: Shares, stop: PreemptionFlag) -> None:
-        logging.info(
-            "up to %d trials, %d at a time, each in a process with %d of the cores, whatever training.strategy is",
-            self._plan.tune.trials,
-            shares.count,
-            len(shares.share(0).cores),
-        )
+        logging.info("up to %d trials, %d at a time, each %s", self._plan.tune.trials, shares.count, shares.describe())
         if self._plan.rungs:
             logging.info("a trial is compared with others after %s steps", ", ".join(map(str, self._plan.rungs)))
         while True:
@@ -264,7 +275,18 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
             logging.info("trial %s begins: %s", trial, one_line(values))
         plan = self._limit_time(self._plan.trial.with_values(values), trial)
         task = Task(trial, plan, self._find_folder(trial), pause_at)
-        self._running.append(_Attempt(trial, rung, share.number, number, TrialProcess(task, self._fn_args, share)))
+        self._running.append(_Attempt(trial, rung, share.number, number, self._create_process(task, share)))
+
+    def _create_process(self, task: Task, share: Share) -> TrialProcess:
+        if self._plan.where is None:
+            process = TrialProcess(run_local_task, task, self._fn_args, share)
+            logging.info("trial %s runs in process %d on %d cores", task.trial, process.pid, len(share.cores))
+            return process
+        # The clients of the services are imported only if jobs are used.
+        from components.tuner.trial_job import follow_job
+
+        pipeline = self._fn_args.custom_config.get(PIPELINE, "model")
+        return TrialProcess(follow_job, task, self._fn_args, self._plan.where, pipeline, f"{self._folder}/logs")
 
     def _limit_time(self, plan: TrainingPlan, trial: str) -> TrainingPlan:
         """Return the plan with the rest of `training.max_minutes`, which applies to all rungs of a trial together."""

@@ -33,6 +33,10 @@ class Share:
     gpu: str | None = None
 
 
+_JOBS = 4
+"""Default number of trials at a time that run as jobs."""
+
+
 class Shares:
     """Divides this machine among the trials that run at a time.
 
@@ -56,6 +60,10 @@ class Shares:
         """Number of trials at a time."""
         fitting = self._free_bytes // self._trial_bytes
         return max(1, min(self._tune.trials, self._tune.parallel or min(len(self._gpus) or len(self._cores), fitting)))
+
+    def describe(self) -> str:
+        """Describe where a trial runs."""
+        return f"in a process with {len(self.share(0).cores)} of the cores, whatever training.strategy is"
 
     def measure(self, peak_bytes: int) -> None:
         """Use the peak memory of a trial that has ended.
@@ -83,3 +91,30 @@ class Shares:
             frozenset(self._cores[number::count] or [self._cores[number % len(self._cores)]]),
             self._gpus[number % len(self._gpus)] if self._gpus and count > 1 else None,
         )
+
+
+class JobSlots(Shares):
+    """The trials that run as jobs of `training.where` at a time; they do not use this machine.
+
+    Args:
+      tune: The number of parallel trials.
+    """
+
+    def __init__(self, tune: TuneConfig) -> None:
+        self._tune = tune
+
+    @property
+    def count(self) -> int:
+        """Number of trials at a time."""
+        return min(self._tune.trials, self._tune.parallel or _JOBS)
+
+    def describe(self) -> str:
+        """Describe where a trial runs."""
+        return "as a job of training.where with one task, whatever training.strategy is"
+
+    def measure(self, peak_bytes: int) -> None:
+        """Do nothing: the service divides the memory of its machines."""
+
+    def share(self, number: int) -> Share:
+        """Return a slot without a part of this machine."""
+        return Share(number, frozenset())

@@ -15,9 +15,10 @@ import re
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -72,20 +73,19 @@ class Result:
 
 
 class TrialProcess(ChildProcess):
-    """A process that trains a part of a trial.
+    """A process that trains a part of a trial, or that follows the job which trains it.
 
     Args:
+      function: `run_local_task`, or a function with other arguments that returns a Result.
       task: What to train.
-      fn_args: TFX's FnArgs.
-      share: The part of the machine that the trial may use.
+      arguments: Further arguments of the function, before the last one, a folder for temporary files.
     """
 
-    def __init__(self, task: Task, fn_args: FnArgs, share: Share) -> None:
+    def __init__(self, function: Callable[..., Result], task: Task, *arguments: Any) -> None:
         self._started = time.monotonic()
         # This process removes the folder, because a killed process cannot.
         self._scratch = tempfile.TemporaryDirectory()
-        super().__init__(_run, task, fn_args, share, self._scratch.name)
-        logging.info("trial %s runs in process %d on %d cores", task.trial, self.pid, len(share.cores))
+        super().__init__(function, task, *arguments, self._scratch.name)
 
     @property
     def seconds(self) -> float:
@@ -110,15 +110,27 @@ class TrialProcess(ChildProcess):
         self._scratch.cleanup()
 
 
-def _run(task: Task, fn_args: FnArgs, share: Share, scratch: str) -> Result:
-    """Train in a forked process."""
+def run_local_task(task: Task, fn_args: FnArgs, share: Share, scratch: str) -> Result:
+    """Train in a forked process.
+
+    Args:
+      task: What to train.
+      fn_args: TFX's FnArgs.
+      share: The part of the machine that the trial may use.
+      scratch: Local folder for files that nobody reads.
+    """
     # TensorFlow and YDF start as many threads as there are cores in the affinity.
     os.sched_setaffinity(0, share.cores)
     if share.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = share.gpu
+    format_logs(task)
+    return run_task(task, fn_args, scratch)
+
+
+def format_logs(task: Task) -> None:
+    """Begin the lines that this process logs with the ID of the trial."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname).1s trial {task.trial}: %(message)s"))
-    return run_task(task, fn_args, scratch)
 
 
 def run_task(task: Task, fn_args: FnArgs, scratch: str) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,34 @@ def test_killed_search_continues_to_the_same_result(prepared: Prepared, tmp_path
             )
     ended = re.findall(r"root: trial (\d) after (\d+) steps: loss", log.read_text())
     assert len(set(ended)) == len(ended) == sum(len(trial["rungs"]) for trial in trials[:-1]), "no rung is repeated"
+
+
+@pytest.mark.slow
+def test_trials_that_run_as_jobs_have_the_same_losses(prepared: Prepared, tmp_path: Path) -> None:
+    tune = {
+        "learning_rate": {"choice": [1e-6, 0.02, 1e30]},
+        "trials": 3,
+        "halving": {"min_steps": 30},
+    }
+    log, folder = tmp_path / "node.log", tmp_path / "jobs"
+    trials, _, best = in_child(log, tuner_runs.tune_in_jobs, prepared, folder, HALVED, tune)
+    assert "up to 3 trials, 3 at a time, each as a job of training.where with one task" in log.read_text()
+    local_trials, _, local_best = search(prepared, tmp_path / "local", tune, training=HALVED)
+    assert best == local_best == {"learning_rate": 0.02}
+    assert [trial["state"] for trial in trials] == ["completed", "stopped", "failed"]
+    assert "expected a finite loss" in trials[-1]["why"]
+    expected = {trial["trial"]: trial["curve"] for trial in local_trials}
+    for trial in trials:
+        assert [step for step, _ in trial["curve"]] == [step for step, _ in expected[trial["trial"]]]
+        assert [loss for _, loss in trial["curve"]] == pytest.approx(
+            [loss for _, loss in expected[trial["trial"]]], rel=1e-4, abs=1e-5
+        )
+    manifests = [json.loads(file.read_text()) for file in (folder / "manifests").iterdir()]
+    assert len(manifests) == 4, "the rungs of a trial are jobs of different names"
+    for manifest in manifests:
+        assert manifest["spec"]["failurePolicy"]["maxRestarts"] == 2
+        assert manifest["metadata"]["name"].startswith("train-model-")
+    assert len(list((folder / "work").glob("*/logs/*/worker-0.log"))) == 3
 
 
 @pytest.mark.extended

@@ -227,6 +227,20 @@ def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
     prepared.await_no_job()
 
 
+@pytest.mark.parametrize("kind", ["jobset", "tfjob"])
+def test_trials_of_a_tuner_run_as_jobs(prepared: Prepared, kind: str) -> None:
+    rates = "{choice: [0.000001, 0.01, 0.03]}"
+    tune = f"{{learning_rate: {rates}, trials: 3, steps: 40, halving: {{min_steps: 20, factor: 2}}, parallel: 2}}"
+    ended = prepared.run(*prepared.arguments(kind, "{kind: none}"), "--set", f"tune={tune}", "--to", "Tuner")
+    assert ended.exit_code == 0, ended.err
+    trials = ended.result["results"]["Tuner"]["trials"]
+    assert len(trials) == 3
+    assert [trial["state"] for trial in trials if trial["steps"] == 40] == ["completed"]
+    assert trials[0]["values"]["learning_rate"] > 0.001
+    assert all(trial["state"] != "failed" and [20, trial["rungs"][0][1]] in trial["rungs"] for trial in trials)
+    prepared.await_no_job()
+
+
 def test_workers_of_a_jobset_join_and_leave(prepared: Prepared) -> None:
     """Scale the Job of the workers during the training."""
     strategy = "{kind: parameter_server, workers: 1, max_workers: 2, ps: 1}"

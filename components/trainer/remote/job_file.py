@@ -1,4 +1,7 @@
-"""The job file: the Trainer's inputs, outputs and parameters as JSON, for tasks that TFX's launcher does not start."""
+"""The job file: what the tasks of a job do, as JSON, because TFX's launcher does not start them.
+
+It contains the Trainer's inputs, outputs and parameters, or a function of another node and its arguments.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,26 @@ def read(text: str) -> tuple[Artifacts, Artifacts, dict[str, Any]]:
     job = json.loads(text)
     inputs, outputs = (artifact_utils.parse_artifact_dict(job[key]) for key in ("inputs", "outputs"))
     return inputs, outputs, job["exec_properties"]
+
+
+def write_call(function: str, arguments: Mapping[str, Any]) -> str:
+    """Return the content of a job file whose task calls a function.
+
+    Args:
+      function: Import path of the function, as `module:name`.
+      arguments: Keyword arguments of the function, JSON values.
+    """
+    return json.dumps({"function": function, "arguments": dict(arguments)}, indent=1, sort_keys=True)
+
+
+def read_call(text: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the function and the arguments of `write_call`; None if the text is from `write`.
+
+    Args:
+      text: Content of a job file.
+    """
+    job = json.loads(text)
+    return (job["function"], job["arguments"]) if "function" in job else None
 
 
 def _to_json(artifacts: Artifacts) -> str:

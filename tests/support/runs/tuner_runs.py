@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from components.base import errors
+from tests.support.runs.command import ROOT
 from tests.support.runs.trainer_runs import Prepared, artifact, inputs_of, plan_of
 
 
@@ -105,6 +108,58 @@ def tune_and_die(
 
     setattr(target, name, call)
     return tune(prepared, folder, training, section)
+
+
+class LocalService:
+    """A service that runs the command of a job's only task in a process of this machine.
+
+    Args:
+      folder: Folder for the manifests.
+      logs: Folder for the log of the task.
+    """
+
+    def __init__(self, folder: Path, logs: Path) -> None:
+        self._folder, self._logs = folder, logs
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def submit(self, manifest: dict[str, Any]) -> None:
+        """Start the task."""
+        name = manifest["metadata"]["name"]
+        (self._folder / f"{name}.json").write_text(json.dumps(manifest))
+        [replicated] = manifest["spec"]["replicatedJobs"]
+        [container] = replicated["template"]["spec"]["template"]["spec"]["containers"]
+        _, *arguments = container["command"]
+        with (self._logs / "worker-0.log").open("ab") as log:
+            self._process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log, cwd=ROOT)
+
+    def status(self, name: str) -> Any:
+        """Return whether the task runs, has succeeded or has failed; None before it was started."""
+        from components.trainer.remote.job_status import JobStatus, State
+
+        if self._process is None:
+            return None
+        code = self._process.poll()
+        state = State.RUNNING if code is None else State.FAILED if code else State.SUCCEEDED
+        return JobStatus(state, tasks={"worker-0": state.value}, failed=("worker-0",) if code else ())
+
+    def delete(self, name: str) -> None:
+        """End the task."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def join_logs(self, seconds: float) -> None:
+        """Do nothing: the log is complete when the process has ended."""
+
+
+def tune_in_jobs(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
+    """Run a search whose trials are jobs of a LocalService."""
+    from components.trainer.remote import remote_training
+
+    (folder / "manifests").mkdir(parents=True)
+    remote_training._create_service = lambda where, logs, lead: LocalService(folder / "manifests", logs)
+    where = {"kind": "jobset", "image": "registry.example/people:1"}
+    return tune(prepared, folder, {**training, "where": where, "max_restarts": 2}, section)
 
 
 def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
