@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import math
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeInt,
@@ -20,6 +17,8 @@ from pydantic import (
 from components.base.config_section import Section, Task, Texts, as_tuple
 from components.data.date_texts import Unit
 from components.features import expression
+from components.ingest.durations import Duration
+from components.ingest.text_config import CsvConfig
 from components.ingest.window_config import IngestedWindows, WindowsConfig, check_windows, set_split
 
 Format = Literal["csv", "parquet", "tfrecord", "bigquery", "images"]
@@ -33,36 +32,6 @@ LabelValue = Annotated[str, BeforeValidator(lambda value: str(value) if isinstan
 ValueType = Literal["int", "float", "bytes"]
 """The three types of values in a tf.Example: int64, float32, bytes."""
 
-NumberForm = Literal["thousands", "decimal_comma", "percent", "currency", "accounting"]
-"""Form in which a text column writes numbers; see `CsvConfig.formats`."""
-
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*([{''.join(_UNITS)}])")
-
-
-def _check_character(text: str) -> str:
-    if not text.isascii() or text in "\r\n":
-        raise ValueError(f"expected one ASCII character that is not a line break, received {text!r}")
-    return text
-
-
-def _check_encoding(name: str) -> str:
-    try:
-        codecs.lookup(name)
-    except LookupError:
-        raise ValueError(f"expected an encoding of Python, such as utf-8 or cp1252, received {name!r}") from None
-    return name
-
-
-def _parse_duration(value: Any) -> Any:
-    """Convert a text such as `7d` to seconds; leave the validation of other values to pydantic."""
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match:
-        return float(match[1]) * _UNITS[match[2]]
-    if isinstance(value, str):
-        raise ValueError(f"expected seconds, or a duration such as 90m, 12h, 7d or 2w, received {value!r}")
-    return value
-
 
 def _parse_part(value: Any) -> Any:
     texts = as_tuple(value)
@@ -73,43 +42,10 @@ def _parse_part(value: Any) -> Any:
     raise ValueError(f"expected a share such as 8, or texts (values of a column, or file patterns), received {value!r}")
 
 
-Character = Annotated[str, Field(min_length=1, max_length=1), AfterValidator(_check_character)]
 Part = Annotated[
     int | tuple[str, ...], BeforeValidator(_parse_part, json_schema_input_type=PositiveInt | str | tuple[str, ...])
 ]
 """A share, or texts that are values of a column or patterns of files."""
-Duration = Annotated[float, BeforeValidator(_parse_duration, json_schema_input_type=float | str), Field(ge=0)]
-"""Seconds, or a text such as 7d."""
-
-
-class CsvConfig(Section):
-    """Format of text files."""
-
-    delimiter: Character = ","
-    """The character between two fields."""
-    quote: Character = '"'
-    """The character around a field that holds delimiters, quotes (doubled) or line breaks."""
-    null_values: tuple[str, ...] = ("",)
-    """Fields that mean a missing value, in addition to the empty field."""
-    encoding: Annotated[str, AfterValidator(_check_encoding)] = "utf-8"
-    """The encoding of the text. The examples are always UTF-8."""
-    decimal: Literal[".", ","] = "."
-    """The decimal sign of numbers. With a comma, points separate thousands: `1.234,5`."""
-    formats: dict[str, NumberForm] = Field(default_factory=dict)
-    """Column name → form in which the column writes numbers, such as `price: currency`. `thousands`: 1,234.5.
-    `decimal_comma`: 3,14 or 1.234,5. `percent`: 12 %, which becomes 0.12. `currency`: $1,200 or 5 €. `accounting`: as
-    `currency`, and (123) is -123. A row with another text is bad. These columns are floats unless `types` says
-    otherwise."""
-    header: bool = True
-    """Whether the first row contains the names of the columns. Otherwise they are named column_1, column_2, ..."""
-    skip_initial_space: bool = False
-    """Whether to remove spaces after a delimiter."""
-
-    @model_validator(mode="after")
-    def _check_signs(self) -> CsvConfig:
-        if self.delimiter == self.quote:
-            raise ValueError(f"expected a delimiter and a quote that differ, received {self.quote!r} for both")
-        return self
 
 
 class TfrecordConfig(Section):

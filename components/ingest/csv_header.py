@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from components.base.errors import InputError
 from components.base.names import column_name
 from components.data.compression import open_decompressed
-from components.ingest.config import CsvConfig
+from components.ingest.text_config import CsvConfig
 
 _HEAD = 256 << 10
 """Bytes to read first, which contain most headers."""

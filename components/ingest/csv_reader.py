@@ -18,9 +18,9 @@ from components.base.errors import InputError
 from components.data import file_io
 from components.data.compression import is_compressed, open_decompressed
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
-from components.ingest.config import CsvConfig
 from components.ingest.csv_header import check_header, read_header
 from components.ingest.number_texts import plain_numbers
+from components.ingest.text_config import CsvConfig
 
 _BLOCK = 1 << 20
 """Bytes of text in a block of a narrow table, small enough to stay in the processor's caches."""

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from components.base.config_section import Problem, Section, Texts
 from components.evaluator.config import LOSS_METRICS, MetricName, Reaction, Threshold, metric
-from components.ingest.config import Duration
+from components.ingest.durations import Duration
 
 Bound = Annotated[float, Field(gt=0, le=1)]
 

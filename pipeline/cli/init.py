@@ -20,7 +20,7 @@ from components.base.errors import InputError
 from components.base.files import write_atomically
 from components.base.names import column_name
 from components.data.date_texts import Order
-from components.ingest.config import CsvConfig
+from components.ingest.text_config import CsvConfig
 from components.models.config import IMAGE_KINDS, LABELS_KINDS, RETRIEVAL_KINDS, Kind
 from components.models.registry import MODELS
 from pipeline.cli import usage

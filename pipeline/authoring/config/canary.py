@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from typing_extensions import Self
 
 from components.base.config_section import Section
-from components.ingest.config import Duration
+from components.ingest.durations import Duration
 from components.pusher.serving_state import Percent
 from pipeline.authoring.config.notify import Command
 

@@ -18,9 +18,10 @@ from components.data.decimals import decimal_numbers
 from components.ingest import input_files, readers
 from components.ingest.blocks import Block, RowLog
 from components.ingest.column_types import ColumnConverter, InvalidValue, Kind
-from components.ingest.config import CsvConfig, DataConfig, NumberForm
+from components.ingest.config import DataConfig
 from components.ingest.csv_header import read_header
 from components.ingest.number_texts import find_form, number_pattern, plain_numbers, with_point
+from components.ingest.text_config import CsvConfig, NumberForm
 from pipeline.authoring.scaffold.text_format import TextFormat, decimal_sign, detect
 
 _SAMPLE_ROWS = 200_000

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from components.base.errors import InputError
 from components.data.compression import open_decompressed
-from components.ingest.config import CsvConfig
 from components.ingest.csv_header import check_format
 from components.ingest.number_texts import NUMBER_WITH_COMMA
+from components.ingest.text_config import CsvConfig
 
 Sign = Literal[".", ","]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from components.ingest.config import CsvConfig
+from components.ingest.text_config import CsvConfig
 from pipeline.authoring.scaffold.defaults import TrainingDefaults
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
 from pipeline.authoring.scaffold.label import LearningTask

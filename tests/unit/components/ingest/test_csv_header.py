@@ -12,8 +12,8 @@ import pytest
 
 from components.base.errors import InputError
 from components.ingest import csv_header as headers
-from components.ingest.config import CsvConfig
 from components.ingest.csv_header import Header, check_header, column_names, read_header
+from components.ingest.text_config import CsvConfig
 
 
 def write(folder: Path, content: bytes) -> str:

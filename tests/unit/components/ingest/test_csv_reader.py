@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from components.base.errors import InputError
 from components.ingest import csv_reader
 from components.ingest.blocks import FileRange, RowCounts, RowLog
-from components.ingest.config import CsvConfig
 from components.ingest.csv_header import read_header
 from components.ingest.csv_reader import CsvReader
+from components.ingest.text_config import CsvConfig
 
 pytestmark = pytest.mark.both_lines
 

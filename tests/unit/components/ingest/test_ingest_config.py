@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.ingest.config import (
-    SAMPLING_WEIGHT,
-    CsvConfig,
-    DataConfig,
-    IngestConfig,
-    IngestedSample,
-    SpansConfig,
-    SplitConfig,
-)
+from components.ingest.config import SAMPLING_WEIGHT, DataConfig, IngestConfig, IngestedSample, SpansConfig, SplitConfig
+from components.ingest.text_config import CsvConfig
 
 
 def test_example_gen_plan_excludes_fields_without_effect_on_examples() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.ingest import number_texts
-from components.ingest.config import NumberForm
+from components.ingest.text_config import NumberForm
 
 
 def convert(texts: list[str], form: NumberForm, decimal: str = ".") -> list[str]:

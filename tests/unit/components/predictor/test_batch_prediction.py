@@ -20,7 +20,8 @@ from pyarrow import parquet
 from components.base.errors import InputError
 from components.data import example_encoder
 from components.ingest import csv_reader
-from components.ingest.config import BadRowsConfig, CsvConfig, Format, IngestConfig
+from components.ingest.config import BadRowsConfig, Format, IngestConfig
+from components.ingest.text_config import CsvConfig
 from components.predictor import batch_prediction, model_interface
 from components.predictor.batch_prediction import Predictions
 from components.predictor.plan import PredictionPlan
