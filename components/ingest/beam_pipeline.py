@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from components.base.errors import InputError
 from components.data import file_io
-from components.ingest.blocks import BadRow, Block, FileRange, Reader, RowCounts
+from components.ingest.blocks import BadRow, Block, FileRange, Matches, Reader, RowCounts
 from components.ingest.bundle_writer import BundleResult, BundleWriter, FirstPassSummary, IngestSettings
 from components.ingest.config import BadRowsConfig
 from components.ingest.series_partitions import Partition, SeriesReader, count_partitions, partition
@@ -106,6 +106,7 @@ class Manifest:
       quarantined: Files with bad rows, as (input file, number of the range, positions before that range, file).
       files: Suffix of the input files' names → number of `files` and of `rows` that were read.
       made: Number of rows that `data.windows` made from the rows that were read. None without windows.
+      matches: Counts of the rows of every join, in the order of `data.join`.
     """
 
     rows: int
@@ -119,6 +120,7 @@ class Manifest:
     quarantined: tuple[tuple[str, int, int, str], ...]
     files: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     made: int | None = None
+    matches: tuple[Matches, ...] = ()
 
     @classmethod
     def read(cls, path: str) -> Manifest:
@@ -127,7 +129,8 @@ class Manifest:
             content = json.loads(file.read())
         written = sorted(Shard(**{**shard, "order": tuple(shard["order"])}) for shard in content["shards"])
         quarantined = sorted(tuple(entry) for entry in content["quarantined"])
-        return cls(**{**content, "shards": tuple(written), "quarantined": tuple(quarantined)})
+        lists = {"shards": tuple(written), "quarantined": tuple(quarantined)}
+        return cls(**{**content, **lists, "matches": tuple(Matches(**matches) for matches in content["matches"])})
 
 
 def check_bad_rows(counts: RowCounts, config: BadRowsConfig, position_unit: str) -> None:
@@ -273,6 +276,7 @@ def _write_manifest(
             (*key, counts.positions_before(*key), file) for key, files in counts.quarantined.items() for file in files
         ),
         files=counts.files_by_suffix(),
+        matches=tuple(counts.matches.get(number, Matches()) for number in range(len(settings.config.join))),
     )
     with file_io.create(path) as file:
         file.write(json.dumps(dataclasses.asdict(manifest)).encode())

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from components.data import file_io
+from components.ingest.config import ValueType
 from components.ingest.folder_files import suffix
 
 _MAX_REPORTED = 5
@@ -120,6 +121,8 @@ class ReaderProperties:
       decimal: Decimal sign of numbers in text, a point or a comma.
       key_columns: Columns whose hash assigns a row to a split unless the config names columns; () for all columns.
       files: Columns of encoded files. The reader limits their size, and their bytes are not text.
+      joined: Column from a side table → its type. Such columns do not influence splits and samples, so that a row stays
+        in its split if a table is added or changes.
     """
 
     position_unit: str = "row"
@@ -127,6 +130,7 @@ class ReaderProperties:
     decimal: str = "."
     key_columns: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    joined: Mapping[str, ValueType] = field(default_factory=dict)
 
 
 class Reader(Protocol):
@@ -145,6 +149,26 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
+class Matches:
+    """Counts of the rows that a join read.
+
+    Attributes:
+      rows: Number of rows.
+      matched: Number of rows with a match in the side table.
+      example: The keys of a row without a match and of a row of the side table; "" if all rows match.
+    """
+
+    rows: int = 0
+    matched: int = 0
+    example: str = ""
+
+    def merge(self, other: Matches) -> Matches:
+        """Return the sum of two counts."""
+        examples = [text for text in (self.example, other.example) if text]
+        return Matches(self.rows + other.rows, self.matched + other.matched, min(examples, default=""))
+
+
+@dataclass(frozen=True)
 class RowCounts:
     """Counts of the rows of some ranges, and their first bad rows.
 
@@ -156,6 +180,7 @@ class RowCounts:
       unselected: Number of rows that `data.where` does not select.
       quarantined: (path, number) of a range → files with its bad rows.
       first_bad: The first few bad rows.
+      matches: Index of a join in `data.join` → counts of its rows.
     """
 
     positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -165,6 +190,7 @@ class RowCounts:
     first_bad: tuple[BadRow, ...] = ()
     rows_by_suffix: Mapping[str, int] = field(default_factory=dict)
     unselected: int = 0
+    matches: Mapping[int, Matches] = field(default_factory=dict)
 
     def merge(self, other: RowCounts) -> RowCounts:
         """Return the sum of two counts."""
@@ -180,6 +206,7 @@ class RowCounts:
             tuple(sorted([*self.first_bad, *other.first_bad])[:_MAX_REPORTED]),
             dict(Counter(self.rows_by_suffix) + Counter(other.rows_by_suffix)),
             self.unselected + other.unselected,
+            _merge_matches(self.matches, other.matches),
         )
 
     def files_by_suffix(self) -> dict[str, dict[str, int]]:
@@ -208,6 +235,7 @@ class RowLog:
         self._positions: dict[tuple[str, int], int] = {}
         self._rows = self._bad = self._unselected = 0
         self._by_suffix: Counter[str] = Counter()
+        self._matches: dict[int, Matches] = {}
         self._quarantined: dict[tuple[str, int], tuple[str, ...]] = {}
         self._first_bad: list[BadRow] = []
         self._file: tuple[tuple[str, int], IO[bytes]] | None = None
@@ -221,6 +249,10 @@ class RowLog:
     def add_unselected(self, rows: int) -> None:
         """Count rows that `data.where` does not select."""
         self._unselected += rows
+
+    def add_matches(self, join: int, matches: Matches) -> None:
+        """Count rows of a join."""
+        self._matches = _merge_matches(self._matches, {join: matches})
 
     def add_bad_row(self, bad: BadRow) -> None:
         """Count a bad row, and write it to the file for its range."""
@@ -244,6 +276,7 @@ class RowLog:
             tuple(self._first_bad),
             dict(self._by_suffix),
             self._unselected,
+            self._matches,
         )
 
     def _open_file(self, key: tuple[str, int], folder: str) -> IO[bytes]:
@@ -256,6 +289,11 @@ class RowLog:
         self._quarantined[key] = (*self._quarantined.get(key, ()), path)
         self._file = key, file_io.create(path)
         return self._file[1]
+
+
+def _merge_matches(first: Mapping[int, Matches], second: Mapping[int, Matches]) -> dict[int, Matches]:
+    joins = {**first, **second}
+    return {join: first.get(join, Matches()).merge(second.get(join, Matches())) for join in joins}
 
 
 def merge_small(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -67,7 +67,8 @@ class IngestSettings:
         types: dict[str, ValueType] = dict.fromkeys(self.config.csv.formats, "float")
         selected = self.config.columns
         types = {name: type_ for name, type_ in types.items() if not selected or name in selected}
-        return {name: KINDS[type_] for name, type_ in {**types, **self.config.types}.items()}
+        types |= {**self.properties.joined, **self.config.types}
+        return {name: KINDS[type_] for name, type_ in types.items()}
 
 
 @dataclass(frozen=True)
@@ -146,12 +147,12 @@ class BundleWriter:
         where = settings.config.where
         self._filter = None if where is None else RowFilter(where, properties.decimal)
         sample = settings.config.sample
-        self._sampler = None if sample is None else RowSampler(sample)
+        self._sampler = None if sample is None else RowSampler(sample, properties.joined.keys())
         self._sampled_out = 0
         self._splitter = Splitter(
             settings.config.split,
             properties.key_columns,
-            settings.config.unhashed,
+            {*settings.config.unhashed, *properties.joined},
             ORIGIN if settings.config.windows else None,
         )
         self._borders: tuple[int, ...] | GroupBorders = ()

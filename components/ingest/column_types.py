@@ -340,16 +340,21 @@ def _has_letters(column: pa.Array) -> bool:
 
 
 def _has_codes(column: pa.Array) -> bool:
-    """Return whether a column contains a code; see `_CODE`."""
+    return bool(len(find_codes(column)))
+
+
+def find_codes(column: pa.Array) -> npt.NDArray[np.intp]:
+    """Return the rows of text (binary) that contain a code, such as a zip code with a leading zero; see `_CODE`."""
     offsets, data = _offsets_and_bytes(column)
     if not data.size:
-        return False
+        return np.empty(0, np.intp)
     # The offset of an empty text may equal the length of the data, so clip it.
     first = data.take(offsets[:-1], mode="clip")
     rows = np.flatnonzero((first == ord("0")) | (first == ord("+")))
     second = data.take(offsets[rows] + 1, mode="clip")
     rows = rows[(second >= ord("0")) & (second <= ord("9"))]
-    return bool(rows.size and pc.any(pc.match_substring_regex(column.take(pa.array(rows)), _CODE)).as_py())
+    is_code = pc.match_substring_regex(column.take(pa.array(rows)), _CODE).fill_null(False)
+    return np.asarray(rows[np.asarray(is_code)] if rows.size else rows)
 
 
 def _offsets_and_bytes(column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:

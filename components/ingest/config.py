@@ -18,6 +18,7 @@ from components.base.config_section import Section, Task, Texts, as_tuple
 from components.data.date_texts import Unit
 from components.features import expression
 from components.ingest.durations import Duration
+from components.ingest.join_config import JoinConfig
 from components.ingest.text_config import CsvConfig
 from components.ingest.window_config import IngestedWindows, WindowsConfig, check_windows, set_split
 
@@ -225,6 +226,9 @@ class RowsConfig(Section):
     """Where images are, and which images are accepted. A row with another image is bad."""
     bigquery: BigqueryConfig | None = None
     """Query for rows from BigQuery, instead of `path`."""
+    join: tuple[JoinConfig, ...] = ()
+    """Side tables whose columns are added to the rows, in this order. Later steps, such as `where`, `split` and
+    `windows`, use added columns as the columns of the files. A later join may use columns of an earlier join."""
     columns: tuple[str, ...] = ()
     """Columns to ingest. By default all. Other columns of Parquet files are not read at all."""
     types: dict[str, ValueType] = Field(default_factory=dict)
@@ -383,6 +387,11 @@ class DataConfig(RowsConfig):
             raise ValueError("expected a path, or a bigquery section with a query, and not both")
         if queried and self.images.path_column is not None:
             raise ValueError("images.path_column needs a table in files, not a BigQuery query; remove it")
+        if self.join and (queried or self.format in ("tfrecord", "images")):
+            received = (
+                "a BigQuery query; join the tables in the query" if queried else f"{self.format} files; remove it"
+            )
+            raise ValueError(f"join: expected CSV or Parquet files, received {received}")
         if queried and self.split.by == "files":
             raise ValueError("split.by: files needs files, not a BigQuery query; set another method")
         check_windows(self)
@@ -391,8 +400,9 @@ class DataConfig(RowsConfig):
     @property
     def places(self) -> list[tuple[str, str]]:
         """The locations of the data's files, as (field of the config, path or URL)."""
-        folder = self.images.folder
-        return [*(("data.path", path) for path in self.path), *([("data.images.folder", folder)] if folder else [])]
+        places = [("data.path", path) for path in self.path]
+        places += [(f"data.join[{at}].path", path) for at, join in enumerate(self.join) for path in join.path]
+        return [*places, *([("data.images.folder", folder)] if (folder := self.images.folder) else [])]
 
     def ingest(self, format_: Format) -> IngestConfig:
         """Return the part of the section that the examples depend on, which is the cache key.
@@ -404,6 +414,7 @@ class DataConfig(RowsConfig):
         """
         fields = {name: getattr(self, name) for name in RowsConfig.model_fields if name != "format"}
         unhashed = tuple(sorted(self._target_columns())) if self.split.by in ("hash", "group") else ()
+        fields["join"] = tuple(join.with_absolute_path() for join in self.join)
         fields |= {"where": self.where, "sample": self._ingested_sample(), "windows": self.ingested_windows}
         return IngestConfig(format=format_, unhashed=unhashed, **fields)
 

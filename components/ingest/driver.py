@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf import wrappers_pb2
@@ -17,7 +17,7 @@ from tfx.utils import io_utils, proto_utils
 from components.base.errors import InputError
 from components.base.files import is_remote
 from components.data import file_io
-from components.ingest import image_table, input_files, readers, spans
+from components.ingest import image_table, input_files, readers, side_files, spans
 from components.ingest.config import IngestConfig, SpansConfig
 
 _SMALL = 32 << 20
@@ -68,13 +68,17 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
         exec_properties[standard_component_specs.INPUT_CONFIG_KEY] = proto_utils.proto_to_json(resolved)
         exec_properties[utils.SPAN_PROPERTY_NAME] = selected.span
         exec_properties[utils.VERSION_PROPERTY_NAME] = selected.version
-        config = ingest_config(exec_properties)
+        config = self._read_config(exec_properties)
         exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(base, resolved, config)
         return exec_properties
 
+    def _read_config(self, exec_properties: Mapping[str, Any]) -> IngestConfig | None:
+        """Return the config of the ingest, which names further files."""
+        return ingest_config(exec_properties)
+
 
 def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig | None) -> str:
-    """Compute the fingerprint of the input files, and of the images that they name if they are tables.
+    """Compute the fingerprint of the input files, of side tables, and of the images that tables name.
 
     Every line begins with TFX's fingerprint. TFX adds up sizes and times in seconds, so its fingerprint stays the same
     if files swap their names or change within a second. Therefore a digest of names, sizes, times in nanoseconds and
@@ -83,9 +87,14 @@ def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig
     Args:
       base: The property `input_base`.
       resolved: The message `input_config` with concrete patterns.
-      config: Config of the ingest. If None, images are not included.
+      config: Config of the ingest. If None, side tables and images are not included.
     """
     prints = [_fingerprint_files(split.name, base, split.pattern) for split in resolved.splits]
+    if config is not None:
+        prints += [
+            f"join:{files.field},num_files:{len(files.paths)},sha256:{_digest_files('', files.paths)}"
+            for files in side_files.find(config)
+        ]
     if config is not None and config.images.path_column is not None:
         prints.append(fingerprint_of_images(base, resolved, config))
     return "\n".join(prints)
@@ -93,18 +102,23 @@ def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig
 
 def _fingerprint_files(name: str, base: str, pattern: str) -> str:
     full = file_io.join(base, pattern)
-    paths = sorted(fileio.glob(full))
+    digest = _digest_files(base, sorted(fileio.glob(full)))
+    return f"{io_utils.generate_fingerprint(name, full)},sha256:{digest}"
+
+
+def _digest_files(base: str, paths: Sequence[str]) -> str:
+    """Return a digest of the names, sizes and times of files, and of their contents if they are small and local."""
     stats = file_io.stats(paths)
     digest = hashlib.sha256()
     for path, stat in zip(paths, stats, strict=True):
         digest.update(f"{path.removeprefix(base)}\0{stat}\n".encode(errors="surrogateescape"))
     sizes = [stat[0] for stat in stats if stat]
-    if not is_remote(base) and len(sizes) == len(paths) and sum(sizes) <= _SMALL:
+    if not any(map(is_remote, paths)) and len(sizes) == len(paths) and sum(sizes) <= _SMALL:
         # A copy may have another content but keep the modification time, so include the contents.
         for path in paths:
             with file_io.open_binary(path) as file:
                 digest.update(file.read())
-    return f"{io_utils.generate_fingerprint(name, full)},sha256:{digest.hexdigest()}"
+    return digest.hexdigest()
 
 
 def fingerprint_of_images(base: str, resolved: example_gen_pb2.Input, config: IngestConfig) -> str:

@@ -28,7 +28,7 @@ from components.base.errors import InputError, MachineError, errors_of_beam
 from components.base.files import is_remote
 from components.base.limits import MOST_COLUMNS
 from components.data import example_artifacts, examples, file_io, image_facts
-from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers
+from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers, side_files
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.blocks import Reader
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
@@ -43,8 +43,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
     In addition to TFX's properties, the artifact records the number of rows that were read (`rows_read`), written to
     the splits (`rows_train`, `rows_eval`, ...), put in quarantine (`rows_quarantined`, in the file `quarantine`), left
     out in a gap between splits (`rows_left_out`), not selected by `data.where` (`rows_unselected`) and not kept by
-    `data.sample` (`rows_sampled_out`), made by `data.windows` (`rows_made`), and the types of the columns as JSON
-    (`column_types`).
+    `data.sample` (`rows_sampled_out`), made by `data.windows` (`rows_made`), matched by every join as JSON (`joins`),
+    and the types of the columns as JSON (`column_types`).
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -88,7 +88,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
                 logging.warning("%d bad rows are in quarantine: %s", manifest.bad, written)
         finally:
             fileio.rmtree(parts)
-        _describe(artifact, manifest, config.split, exec_properties)
+        _describe(artifact, manifest, config, exec_properties)
 
     def _run(
         self,
@@ -111,7 +111,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
             else:
                 files_by_span = list(_list_files(input_config, base or "").values())
                 files = list(itertools.chain.from_iterable(files_by_span))
-                before = {path: file_io.stat(path) for path, _ in files if not is_remote(path)}
+                side_paths = [(path, None) for tables in side_files.find(config) for path in tables.paths]
+                before = {path: file_io.stat(path) for path, _ in (*files, *side_paths) if not is_remote(path)}
                 reader = readers.reader(config, [file for file, _ in files])
                 settings = IngestSettings(config, reader.properties, parts, stored, by_span=len(files_by_span) > 1)
                 if config.windows:
@@ -225,6 +226,14 @@ def _check_counts(manifest: Manifest, config: IngestConfig) -> None:
             f"quarantine and {excluded} left out: a file changed during the run",
             "run again when no file is being written",
         )
+    for number, (join, matches) in enumerate(zip(config.join, manifest.matches, strict=True)):
+        if matches.rows and not matches.matched:
+            raise InputError(
+                f"data.join[{number}]: expected rows that match {', '.join(join.path)}, received none of "
+                f"{matches.rows:,} rows: {matches.example or 'the data has only missing keys'}",
+                "write the keys in the same way in both tables (letters, spaces, zeros in front, time zone), or remove "
+                "the join",
+            )
     if manifest.rows and manifest.rows == manifest.unselected:
         raise InputError(
             f"data.where: expected rows that fulfil {config.where!r}, received none of {manifest.rows} rows",
@@ -265,8 +274,9 @@ def _commit(written: Iterable[Shard], uri: str, stored: examples.Format) -> None
 
 
 def _describe(
-    artifact: types.Artifact, manifest: Manifest, split: SplitConfig, exec_properties: dict[str, Any]
+    artifact: types.Artifact, manifest: Manifest, config: IngestConfig, exec_properties: dict[str, Any]
 ) -> None:
+    split = config.split
     artifact.split_names = artifact_utils.encode_split_names(split.names())
     examples_utils.set_payload_format(artifact, exec_properties[standard_component_specs.OUTPUT_DATA_FORMAT_KEY])
     examples_utils.set_file_format(
@@ -285,6 +295,13 @@ def _describe(
     column_types = {name: _TYPES[Kind(kind)] for name, kind in sorted(manifest.kinds.items())}
     artifact.set_string_custom_property("column_types", json.dumps(column_types))
     artifact.set_string_custom_property("files_read", json.dumps(manifest.files))
+    joins = [
+        {"path": join.path, "rows": matches.rows, "matched": matches.matched}
+        for join, matches in zip(config.join, manifest.matches, strict=True)
+    ]
+    if joins:
+        artifact.set_string_custom_property("joins", json.dumps(joins))
+        logging.info("data.join: %s", joins)
     for name, read in sorted(manifest.files.items()):
         logging.info("read %s: %d files, %d rows", name, read["files"], read["rows"])
     logging.info("rows: %s; types of the columns: %s", counts, column_types)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from components.base.errors import InputError
 from components.base.files import is_remote
 from components.base.names import did_you_mean
-from components.ingest import input_files
+from components.ingest import input_files, side_files
 from components.ingest.config import DataConfig, Format, ImagesConfig, RowsConfig
 from components.ingest.csv_header import check_header, read_header
 
@@ -32,8 +32,14 @@ def columns(config: DataConfig) -> list[str] | None:
     format_ = input_files.find(config).format
     paths = [path for pattern_paths in input_files.files(config).values() for path in pattern_paths]
     names = _read_columns(paths, format_, config)
-    check_names(config, names, format_)
-    names += _find_added(config.images)
+    joined = check_names(config, names, format_)
+    for label in config.declared_labels:
+        if shared := [name for name in label.expression.columns if name in joined]:
+            raise InputError(
+                f"{label}: expected a column of data.path, received {shared[0]!r}, which data.join adds",
+                "predict a column of the data; a side table contains what is known before",
+            )
+    names += [*joined, *_find_added(config.images)]
     names = [name for name in names if not config.columns or name in config.columns]
     if windows := config.ingested_windows:
         windows.check_columns(names)
@@ -41,8 +47,8 @@ def columns(config: DataConfig) -> list[str] | None:
     return names
 
 
-def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> None:
-    """Check the column names in the config.
+def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> list[str]:
+    """Check the column names in the config, and return the columns that `data.join` adds.
 
     Args:
       config: Config of the rows.
@@ -52,8 +58,10 @@ def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> No
     Raises:
       InputError: If a name is unknown, or the format does not support the setting.
     """
+    joined = side_files.check(config, names, format_)
+    names = [*names, *joined]
     _check_images(config.images, names, format_)
-    names = [*names, *_find_added(config.images)]
+    names += _find_added(config.images)
     if format_ in ("tfrecord", "images"):
         for field in ("columns",) if format_ == "images" else ("columns", "types"):
             if getattr(config, field):
@@ -75,6 +83,7 @@ def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> No
     for column in config.split.columns:
         if config.columns and column not in config.columns:
             raise InputError(f"data.split.columns: {column!r} is not among data.columns", "add it there")
+    return joined
 
 
 def _check_images(config: ImagesConfig, names: Sequence[str], format_: Format) -> None:
@@ -157,6 +166,15 @@ def paths_reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
 
 def _create_reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
     """Create a reader that does not add or check images. It reads the selected columns, or all columns for ()."""
+    if not config.join:
+        return _create_file_reader(config, paths, selected)
+    from components.ingest import joined_reader
+
+    return joined_reader.create(config, selected, lambda columns: _create_file_reader(config, paths, columns))
+
+
+def _create_file_reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
+    """Create a reader of the columns of the files."""
     if config.format == "parquet":
         from components.ingest import parquet_reader
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,12 +24,14 @@ class RowSampler:
 
     Args:
       config: The shares.
+      unhashed: Columns that do not influence the choice.
 
     Attributes:
       rows_by_part: Number of rows in each part of the config so far, before a share of them is kept.
     """
 
-    def __init__(self, config: IngestedSample) -> None:
+    def __init__(self, config: IngestedSample, unhashed: Collection[str] = ()) -> None:
+        self._unhashed = unhashed
         self._fraction = config.fraction
         self.rows_by_part = [0] * len(config.parts)
         self._shares = [(RowFilter(part.condition), part.is_negated, part.share) for part in config.parts]
@@ -44,6 +48,6 @@ class RowSampler:
             shares[is_part] = share
             self.rows_by_part[number] += int(np.count_nonzero(is_part))
         # 53 bits of the hash are a uniform number in [0, 1) that float64 represents exactly.
-        uniform = (mix(hash_rows(rows) ^ _SEED) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        uniform = (mix(hash_rows(rows, unhashed=self._unhashed) ^ _SEED) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         weights = pa.array((1 / shares).astype(np.float32)) if self._shares else None
         return uniform < shares * self._fraction, weights

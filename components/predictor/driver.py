@@ -5,13 +5,16 @@ It runs before TFX looks up the node's output in the cache, so that new files le
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tfx.components.example_gen import driver as example_gen_driver
 from tfx.orchestration import data_types_utils
 from tfx.proto.orchestration import driver_output_pb2
 
+from components.ingest.config import IngestConfig
 from components.ingest.driver import Driver as IngestDriver
+from components.predictor.plan import PredictionPlan
 
 
 class Driver(IngestDriver):
@@ -41,3 +44,6 @@ class Driver(IngestDriver):
                 added.CopyFrom(artifact.mlmd_artifact)
                 example_gen_driver.update_output_artifact(properties, added)
         return result
+
+    def _read_config(self, exec_properties: Mapping[str, Any]) -> IngestConfig | None:
+        return PredictionPlan.model_validate_json(exec_properties["plan"]).ingest

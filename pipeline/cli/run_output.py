@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -114,6 +114,8 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     console, summary = _make_console(), result.summary
     if summary.rows:
         console.print(_format_rows(summary))
+    for join in summary.joins:
+        console.print(_format_join(join))
     if summary.column_types:
         counts = Counter(summary.column_types.values())
         console.print(f"columns: {', '.join(f'{count} {type_}' for type_, count in counts.most_common())}")
@@ -190,6 +192,10 @@ def _format_resources(node: NodeRecord) -> tuple[str, str, str]:
 def _format_rows(summary: RunSummary) -> str:
     text = ", ".join(f"{name} {count:,}" for name, count in {**summary.rows, **summary.rows_excluded}.items())
     return f"rows: {text}" + ("" if summary.rows_read is None else f" (of {summary.rows_read:,} read)")
+
+
+def _format_join(join: Mapping[str, Any]) -> str:
+    return f"joined {', '.join(join['path'])}: {join['matched']:,} of {join['rows']:,} rows have a match"
 
 
 def _format_training(training: dict[str, int]) -> str:

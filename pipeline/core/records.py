@@ -160,6 +160,8 @@ class RunSummary:
     """Split → number of rows."""
     rows_excluded: dict[str, int] = field(default_factory=dict)
     """Why rows that were read are in no split → number of these rows."""
+    joins: tuple[dict[str, Any], ...] = ()
+    """Joins of `data.join`: `path` of the side table, `rows` that were read, and rows that `matched`."""
     quarantine: str | None = None
     """Path of the file with the bad rows."""
     column_types: dict[str, str] = field(default_factory=dict)

@@ -63,6 +63,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         rows_read=_read_count(examples, "rows_read"),
         rows=_count_rows(store, run, examples),
         rows_excluded={why: count for name, why in _EXCLUDED.items() if (count := _read_count(examples, name))},
+        joins=tuple(json.loads(_read_text(examples, "joins") or "[]")),
         quarantine=_read_text(examples, "quarantine"),
         column_types=json.loads(_read_text(examples, "column_types") or "{}"),
         near_duplicates=_read_near_duplicates(store, run),

@@ -113,8 +113,8 @@ class _Config(Section):
         Args:
           path: Files, folders or patterns.
           spans: Spans to read. By default, the newest span.
-          is_predicted: Whether the rows are predicted. With `data.windows`, they are then the history of the series,
-            from which `data.where` selects rows as in training.
+          is_predicted: Whether the rows are predicted. They are then joined with the side tables of `data.join`. With
+            `data.windows`, they are the history of the series, from which `data.where` selects rows as in training.
         """
         replaced: dict[str, Any] = {
             "path": path,
@@ -124,6 +124,7 @@ class _Config(Section):
             "split": SplitConfig(train=1, eval=1),
             "bigquery": None,
             "windows": None,
+            "join": self.data.join if is_predicted else (),
         }
         if is_predicted and self.data.windows:
             for name in ("where", "split", "windows"):

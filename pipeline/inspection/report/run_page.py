@@ -228,7 +228,10 @@ def _describe_forced_blessing(summary: RunSummary) -> str | None:
 
 def _list_rows(summary: RunSummary) -> list[tuple[str, int]]:
     read = {} if summary.rows_read is None else {"read": summary.rows_read}
-    return [*read.items(), *summary.rows.items(), *summary.rows_excluded.items()]
+    unmatched = [
+        (f"without a match in {', '.join(join['path'])}", join["rows"] - join["matched"]) for join in summary.joins
+    ]
+    return [*read.items(), *summary.rows.items(), *summary.rows_excluded.items(), *unmatched]
 
 
 def _prepare_pipeline(run: Mapping[str, Any], upstream: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
