@@ -14,6 +14,7 @@ import tensorflow as tf
 from components.base.errors import InputError
 from components.compat.tensorflow import create_session, load_graph
 from components.data import example_encoder
+from components.results.model_outputs import PREDICTED
 
 RAW = "raw"
 """Signature of our models that takes columns; see components/trainer/export."""
@@ -142,8 +143,9 @@ def convert_outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, pa.Arr
     """Convert the outputs of a model to columns.
 
     An output with one number or text per row becomes a column with the output's name; an output with several values per
-    row becomes a list column. The outputs `classes` and `probabilities` of a classification become the column
-    `prediction`, which contains the most probable class, and a column `probability_CLASS` per class.
+    row becomes a list column. The outputs `classes` and `probabilities` of a classification become a column
+    `probability_CLASS` per class, and the column `prediction`, which contains the most probable class; of a multilabel
+    model, which has the output `predicted`, it contains the list of predicted classes.
 
     Args:
       outputs: Name → values; [rows, ...].
@@ -156,11 +158,17 @@ def convert_outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, pa.Arr
     """
     arrays = dict(outputs)
     converted: dict[str, pa.Array] = {}
-    if arrays.keys() == {_CLASSES, _PROBABILITIES} and arrays[_CLASSES].shape == arrays[_PROBABILITIES].shape:
+    has_classes = arrays.keys() - {PREDICTED} == {_CLASSES, _PROBABILITIES}
+    if has_classes and len({values.shape for values in arrays.values()}) == 1:
         probabilities, classes = arrays.pop(_PROBABILITIES), arrays.pop(_CLASSES)
         # All rows contain the same classes in the same order.
         names = _decode_text(classes[0])
-        converted["prediction"] = names.take(pa.array(probabilities.argmax(axis=1)))
+        if PREDICTED in arrays:
+            is_predicted = arrays.pop(PREDICTED) > 0
+            ends = np.append(0, np.cumsum(is_predicted.sum(axis=1))).astype(np.int32)
+            converted["prediction"] = pa.ListArray.from_arrays(ends, names.take(pa.array(is_predicted.nonzero()[1])))
+        else:
+            converted["prediction"] = names.take(pa.array(probabilities.argmax(axis=1)))
         converted |= {f"probability_{name}": pa.array(probabilities[:, index]) for index, name in enumerate(names)}
     for name, values in arrays.items():
         if not values.ndim:

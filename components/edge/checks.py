@@ -22,6 +22,9 @@ def check_edge(config: Any) -> Iterator[Problem]:
     if len(config.data.declared_labels) > 1:
         why = "the gate of variants compares the predictions of one label"
         yield Problem(("edge",), f"does not go together with data.labels: {why}; remove one of both")
+    if config.data.task == "multilabel":
+        why = "the gate of variants compares one value per row"
+        yield Problem(("edge",), f"does not go together with the task multilabel: {why}; remove it")
     if config.data.task == "retrieval" and config.model.kind in RETRIEVAL_KINDS and not config.model.run_fn:
         yield Problem(("edge",), "devices do not search an index of items, as the task retrieval does; remove it")
     if config.model.run_fn or config.model.train or config.model.has_forest:

@@ -47,6 +47,7 @@ class Metric:
     forecasts: bool = False
 
 
+_CLASS_SETS = "components.evaluator.multilabel_metrics"
 _OURS = "components.evaluator.calibration"
 _COST = "components.evaluator.decision_cost"
 _ERRORS = "components.evaluator.error_metrics"
@@ -55,6 +56,7 @@ _RANKING = "components.evaluator.ranking_metrics"
 _RETRIEVED = "components.evaluator.retrieval_metrics"
 _BINARY = frozenset[Task]({"binary"})
 _MULTICLASS = frozenset[Task]({"multiclass"})
+_MULTILABEL = frozenset[Task]({"multilabel"})
 _REGRESSION = frozenset[Task]({"regression"})
 _RETRIEVAL = frozenset[Task]({"retrieval"})
 
@@ -83,6 +85,13 @@ _BUILT_IN: dict[str, Metric] = {
     "crossentropy": Metric(
         "MulticlassCrossentropy", _MULTICLASS, better="lower", module="components.evaluator.crossentropy"
     ),
+    "log_loss": Metric("LogLoss", _MULTILABEL, better="lower", module=_CLASS_SETS),
+    "micro_f1": Metric("MicroF1", _MULTILABEL, module=_CLASS_SETS),
+    "macro_f1": Metric("MacroF1", _MULTILABEL, module=_CLASS_SETS),
+    "macro_auc": Metric("MacroArea", _MULTILABEL, module=_CLASS_SETS),
+    "macro_average_precision": Metric("MacroAveragePrecision", _MULTILABEL, module=_CLASS_SETS),
+    "hamming_loss": Metric("HammingLoss", _MULTILABEL, better="lower", module=_CLASS_SETS),
+    "subset_accuracy": Metric("SubsetAccuracy", _MULTILABEL, module=_CLASS_SETS),
     "mean_squared_error": Metric("MeanSquaredError", _REGRESSION, better="lower"),
     "mean_absolute_error": Metric("MeanAbsoluteError", _REGRESSION, better="lower"),
     "root_mean_squared_error": Metric("RootOfSquaredErrors", _REGRESSION, better="lower", module=_ERRORS),
@@ -142,6 +151,7 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
 DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "binary": ("auc", "auc_precision_recall", "binary_accuracy", "binary_crossentropy", "calibration"),
     "multiclass": ("accuracy", "crossentropy"),
+    "multilabel": ("log_loss", "micro_f1", "macro_f1", "macro_auc", "macro_average_precision", "hamming_loss"),
     "regression": ("mean_squared_error", "mean_absolute_error"),
     "retrieval": ("recall_at_10", "ndcg_at_10", "mrr", "coverage_at_10", "popularity_at_10"),
 }
@@ -435,7 +445,7 @@ class EvaluationConfig(Section):
         """Return the modules of metrics that the user or an installed package defines."""
         names = (name for name in self.metrics_for("binary") if label_of(name)[1] not in METRICS.built_in)
         modules = {metric(name).module for name in names}
-        return tuple(sorted(modules - {_OURS, _COST, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
+        return tuple(sorted(modules - {_CLASS_SETS, _OURS, _COST, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield all columns that the section names, with their keys in the section."""

@@ -179,7 +179,7 @@ class Executor(StockExecutor):
         reasons = (_needs_stock(examples, specification, task) for specification in specifications)
         reason = next(filter(None, reasons), None)
         needs_columns = evaluations[0].plan.forecasts or any(specification.group for specification in specifications)
-        if reason and (task == "retrieval" or needs_columns):
+        if reason and (task in ("multilabel", "retrieval") or needs_columns):
             raise make_grouping_error(f"TFX's own executor, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
@@ -287,6 +287,8 @@ def _measure_leakage(plan: EvaluationPlan, label: Label, inputs: Inputs) -> Leak
     """Look for feature columns that alone predict the label."""
     if plan.task == "retrieval":
         return Leakage(unknown="a retrieval does not predict the label")
+    if plan.task == "multilabel":
+        return Leakage(unknown="it is only looked for in labels with one value per row")
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     if plan.feature_columns is None:
         return Leakage(unknown="the columns of features of own code are not known")
@@ -305,6 +307,8 @@ def _measure_linear_model(plan: EvaluationPlan, label: Label, inputs: Inputs) ->
         return LinearModel(unknown="evaluation.linear_model_rows is 0")
     if plan.task == "retrieval":
         return LinearModel(unknown="a retrieval does not predict the label")
+    if plan.task == "multilabel":
+        return LinearModel(unknown="it is only trained on labels with one value per row")
     if plan.feature_columns is None:
         return LinearModel(unknown="the columns of features of own code are not known")
     if example_artifacts.format_of(examples) is None or _TRAIN not in example_artifacts.splits_of(examples):

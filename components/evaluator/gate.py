@@ -31,10 +31,11 @@ _ALIKE = "all labels are alike"
 _NO_GROUP = "no group has what the metric needs"
 _NO_INTERACTION = "no row has label 1"
 _NOT_A_NUMBER = "not a number"
+_NO_PROBABILITIES = "labels or predictions are no probabilities"
 _LEAKAGE = "leakage"
 _RANKED = ("recall_at_10", "mrr")
 _INCOMPARABLE = (
-    (("auc", "balanced_accuracy", "binary_crossentropy", "crossentropy"), "labels or predictions are no probabilities"),
+    (("auc", "balanced_accuracy", "binary_crossentropy", "crossentropy", "log_loss"), _NO_PROBABILITIES),
     (
         ("mean_squared_error", "mean_absolute_error", "quantile_loss"),
         "the labels are too close to each other, or too large",
@@ -110,6 +111,7 @@ _COMPARED = (
     # Neither a constant nor a model is the best in both errors: the mean minimizes the squared error, the median the
     # absolute error.
     ("mean_squared_error", "mean_absolute_error"),
+    ("log_loss",),
     # In a small catalogue the first ten items may be nearly all.
     _RANKED,
 )

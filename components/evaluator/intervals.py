@@ -116,6 +116,11 @@ def compute_mean_interval(mean: float, squares: float, rows: float) -> Interval 
     return (max(mean - half, 0.0), mean + half) if variance > 1e-12 * mean**2 else None
 
 
+def compute_t_quantile(degrees: float) -> float:
+    """Return the 97.5 % quantile of Student's t distribution."""
+    return float(special.stdtrit(degrees, _P))
+
+
 def compute_difference_interval(mean: float, squares: float, rows: float) -> Interval | None:
     """Compute the interval of a mean of paired differences by Student's t distribution.
 

@@ -38,6 +38,7 @@ from components.evaluator.crossentropy import select_label_probabilities
 from components.evaluator.error_metrics import deviances
 from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance, Value
 from components.evaluator.intervals import Interval, Z
+from components.evaluator.multilabel_metrics import log_losses
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.quantile_metrics import OUTPUT, losses
 from components.evaluator.retrieval_metrics import make_reciprocal, measure_interactions
@@ -193,6 +194,7 @@ class _Loss:
         task_losses: dict[Task, str] = {
             "binary": "binary_crossentropy",
             "multiclass": "crossentropy",
+            "multilabel": "log_loss",
             "regression": "mean_squared_error",
             "retrieval": "1 - mrr",
         }
@@ -203,6 +205,8 @@ class _Loss:
         plan = self._plan
         if plan.task == "multiclass":
             return -np.log(np.maximum(select_label_probabilities(labels, predictions), LEAST_PROBABILITY))
+        if plan.task == "multilabel":
+            return log_losses(labels, predictions)
         if plan.task == "retrieval":
             return np.nan_to_num(1 - measure_interactions(make_reciprocal(), labels, predictions))
         if plan.task == "binary":
@@ -294,8 +298,10 @@ class _Sample(NamedTuple):
 
     def _areas(self, rows: Ints) -> _Areas | None:
         """Return the areas under the ROC curve of some rows; None if a class has fewer than two rows."""
+        if self.evaluated.predictions.ndim > 1:
+            return None
         rows_of_class = [rows[(self.evaluated.labels[rows] == label) & (self.weights[rows] > 0)] for label in (0, 1)]
-        if self.evaluated.predictions.ndim > 1 or min(map(len, rows_of_class)) < 2:
+        if min(map(len, rows_of_class)) < 2:
             return None
         return _Areas(self.evaluated.labels[rows] == 1, self.evaluated.predictions[rows], self.weights[rows])
 

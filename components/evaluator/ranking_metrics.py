@@ -97,14 +97,14 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
 
 
 def make_grouping_error(evaluator: str) -> InputError:
-    """Return the error for grouped or retrieval metrics in an evaluation that does not bring groups together.
+    """Return the error for metrics that TFX's evaluation does not compute: of groups, multilabel, and retrieval.
 
     Args:
       evaluator: Code that evaluates the model, and the reason.
     """
     return InputError(
-        f"evaluation: group and retrieval metrics expect the columnar Evaluator, received {evaluator}",
-        "remove evaluation.group and the metrics of groups; for a retrieval give the pipeline another name",
+        f"evaluation: group, multilabel and retrieval metrics expect the columnar Evaluator, received {evaluator}",
+        "remove evaluation.group and the metrics of groups; for the other tasks give the pipeline another name",
     )
 
 

@@ -29,7 +29,7 @@ class Evaluated:
     """The labels and predictions of a model for the rows of a batch.
 
     Attributes:
-      labels: Labels; [rows].
+      labels: Labels; [rows], or [rows, width] of a multilabel task.
       predictions: Predictions; [rows], or [rows, classes].
       transformed: Outputs of the model's preprocessing signatures; [rows, ...]. The label is omitted if the examples
         have a column with its name, so that slices by this column show its values, such as names of classes.
@@ -103,7 +103,7 @@ def find_unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | Non
     if shape.unknown_rank:
         return "predictions of unknown shape"
     sizes = [dim.size for dim in shape.dim]
-    fits = len(sizes) == 2 if task == "multiclass" else sizes[1:] in ([], [1])
+    fits = len(sizes) == 2 if task in ("multiclass", "multilabel") else sizes[1:] in ([], [1])
     return None if fits else f"predictions of shape {sizes}"
 
 
@@ -152,7 +152,7 @@ class Model:
         outputs = self._outputs(batch) if outputs is None else outputs
         predictions = self._prediction(outputs)
         transformed = self._transform(batch)
-        labels = self._labels(batch, transformed)
+        labels = self._labels(batch, transformed, predictions)
         if self._label_columns is not None and self._spec.label_key in batch.schema.names:
             transformed.pop(self._spec.label_key, None)
         return Evaluated(labels, predictions, transformed, outputs)
@@ -201,10 +201,12 @@ class Model:
             return call(self._raw, columns)
         return call(self._signatures[self._spec.signature_name], serialize(batch, None))
 
-    def _labels(self, batch: pa.RecordBatch, transformed: Columns) -> Numbers:
+    def _labels(self, batch: pa.RecordBatch, transformed: Columns, predictions: Numbers) -> Numbers:
         key = self._spec.label_key
         if key in transformed:
             labels = transformed[key]
+            if labels.ndim == predictions.ndim == 2 and labels.shape[1] >= predictions.shape[1] > 1:
+                return labels
         else:
             column = column_of(batch, key)
             counts = np.diff(np.asarray(column.offsets)) if not pa.types.is_null(column.type) else np.zeros(len(column))

@@ -23,7 +23,7 @@ DRAWN = "__drawn__"
 """Name of a column that only training rows have, and only while Transform reads them: a random int64 per row, from
 which `target_mean` chooses the fold of the row."""
 LABEL_CLASSES = "label_classes"
-"""Vocabulary file of a multiclass label. Line i contains class i."""
+"""Vocabulary file of a multiclass or multilabel label. Line i contains class i."""
 LABEL_COUNTS = "label_counts"
 """Vocabulary file with lines `count value`, one per value of the label in the training split."""
 NO_LABEL = "\x00missing"

@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 
 from components.base.errors import InputError
 from components.base.limits import MOST_CLASSES
-from components.features import feature_names
+from components.features import feature_names, text_values
 from components.features.analysis import Requirement, Scale, Vocabulary
 from components.features.column import Column
 from components.features.expression import Label
@@ -50,7 +50,8 @@ class LabelTensor:
       requirements: Statistics that the label requires.
       finish: Function from the results of the requirements to the label. The label has the shape [batch], or [batch,
         labels] if there are several. It is int64 0 or 1 for binary and retrieval, an int64 index into the vocabulary
-        `feature_names.LABEL_CLASSES` for multiclass, and float32 for regression.
+        `feature_names.LABEL_CLASSES` for multiclass, and float32 for regression. For multilabel, it is float32 0 or 1
+        of shape [batch, plan.classes.size], with a column per class of this vocabulary, followed by columns of 0.
     """
 
     requirements: tuple[Requirement, ...]
@@ -85,6 +86,8 @@ def _compute_label(
     declared: Label, plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None
 ) -> LabelTensor:
     parsed, counts_name = declared.expression, declared.add_name(feature_names.LABEL_COUNTS)
+    if plan.task == "multilabel":
+        return _compute_class_set(declared, plan, columns[parsed.columns[0]])
     if plan.task == "multiclass":
         texts, known = _classes(columns[parsed.columns[0]])
         classes = Vocabulary(tf.boolean_mask(texts, known), feature_names.LABEL_CLASSES, MOST_CLASSES)
@@ -98,6 +101,30 @@ def _compute_label(
     texts, classes = _binarize(value)
     item_counts = [] if plan.item is None else _count_items(columns[plan.item], classes)
     return LabelTensor((_count_texts(texts, counts_name), *item_counts), lambda _: classes)
+
+
+def _compute_class_set(declared: Label, plan: FeaturePlan, column: Column) -> LabelTensor:
+    if column.dtype == "float":
+        raise InputError(
+            f"{declared}: multilabel expected texts or whole numbers, received floats in {declared.text!r}",
+            f"set data.types to {{{column.name}: bytes}}, or choose another label",
+        )
+    parts = text_values.parts(column, plan.classes.separator)
+    classes = parts.with_flat_values(_countable(parts.flat_values))
+    is_empty = tf.equal(classes.row_lengths(), 0)
+    rows_without_class = tf.boolean_mask(tf.fill(tf.shape(is_empty), feature_names.NO_LABEL), is_empty)
+    requirements = (
+        _count_texts(tf.concat([classes.flat_values, rows_without_class], axis=0), feature_names.LABEL_COUNTS),
+        Vocabulary(classes.flat_values, feature_names.LABEL_CLASSES, plan.classes.size, plan.classes.min_frequency),
+    )
+
+    def finish(results: Sequence[tf.Tensor]) -> tf.Tensor:
+        numbers = classes.with_flat_values(tft.apply_vocabulary(classes.flat_values, results[1]))
+        # Classes that the vocabulary lacks are -1.
+        known = tf.ragged.boolean_mask(numbers, numbers >= 0)
+        return text_values.multi_hot(known, plan.classes.size)
+
+    return LabelTensor(requirements, finish)
 
 
 def label_values(declared: Label, plan: FeaturePlan, columns: Mapping[str, Column]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from components.base.class_set import ClassSetConfig
 from components.base.config_section import Section, Task
 from components.features.config import Feature, FeaturesConfig, Vocab
 from components.features.expression import Label
@@ -23,6 +24,8 @@ class FeaturePlan(Section):
     features: FeaturesConfig
     labels: tuple[Label, ...]
     task: Task
+    classes: ClassSetConfig = ClassSetConfig()
+    """How the classes of a row are read; multilabel only."""
     row_key: RowKey | None = None
     weight: str | None = None
     """Column with the weights of the rows. If None, all rows have the same weight."""

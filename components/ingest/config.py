@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from components.base.class_set import ClassSetConfig
 from components.base.config_section import Section, Task, Texts, as_tuple
 from components.data.date_texts import Unit
 from components.features import expression
@@ -303,9 +304,12 @@ class DataConfig(RowsConfig):
     `{click: clicked, purchase: price > 0}`. The name of a label is the suffix of the model's outputs, as in
     `probability_click`, and the prefix of metrics, as in `click/auc`."""
     task: Task = "binary"
-    """Kind of prediction: `binary` predicts one of two classes, `multiclass` one of several classes, `regression` a
-    number, and `retrieval` which of all items fit a user or another query. For `retrieval`, a row with label 1 is an
-    interaction of a query with an item; rows with label 0 are ignored in the loss and in the metrics."""
+    """Kind of prediction: `binary` predicts one of two classes, `multiclass` one of several classes, `multilabel` any
+    number of several classes, `regression` a number, and `retrieval` which of all items fit a user or another query.
+    For `retrieval`, a row with label 1 is an interaction of a query with an item; rows with label 0 are ignored in the
+    loss and in the metrics."""
+    classes: ClassSetConfig = ClassSetConfig()
+    """How the task multilabel reads the classes of a row from the column of the label."""
     where: str | None = None
     """Condition that rows fulfil to be used, such as `fare > 0 and payment in ('Cash', 'Card')`; the grammar is that of
     labels. Other rows are counted and left out before the data is split. A comparison with a missing value is not
@@ -358,6 +362,12 @@ class DataConfig(RowsConfig):
             raise ValueError(f"expected a label, or several labels by name, received {received}")
         if len(self.labels) == 1:
             raise ValueError(f"labels: expected two or more, received only {next(iter(self.labels))}; use label")
+        return self
+
+    @model_validator(mode="after")
+    def _check_classes(self) -> DataConfig:
+        if self.task != "multilabel" and self.classes != ClassSetConfig():
+            raise ValueError(f"classes: expected task multilabel, received {self.task}; remove classes")
         return self
 
     @property

@@ -38,7 +38,8 @@ Kind = Literal[
 ]  # fmt: skip
 _NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower", "final_mlp")
 _DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
-_FORESTS = ("gbt", "gbt_linear", "ensemble")
+FORESTS = ("gbt", "gbt_linear", "ensemble")
+"""The kinds that train trees."""
 WITHOUT_NETWORK = ("gbt", "gbt_linear", *ITEM_TO_ITEM_KINDS)
 """The kinds that do not train a network."""
 _ONLY = {
@@ -58,7 +59,7 @@ _ONLY = {
     **dict.fromkeys(("neighbours", "shrink"), ("item_knn",)),
     **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
-    **dict.fromkeys(("trees", "depth", "shrinkage", "forests"), _FORESTS),
+    **dict.fromkeys(("trees", "depth", "shrinkage", "forests"), FORESTS),
     "monotone": ("gbt",),
 }
 """Field → kinds in which it has an effect. Other fields have an effect in all kinds."""
@@ -300,7 +301,7 @@ class ModelConfig(Section):
     @property
     def has_forest(self) -> bool:
         """Whether trees are trained."""
-        return self.kind in _FORESTS
+        return self.kind in FORESTS
 
     @property
     def holds_out(self) -> bool:

@@ -146,6 +146,9 @@ class Outcomes:
         if not columns:
             # The label's columns may all be in the requests. `_join` reports a column that is missing there too.
             return np.full(len(label_rows), len(arrived.keys) > 0)
+        if self._plan.evaluation.task == "multilabel":
+            # A row without a value does not have any of the classes.
+            return np.full(len(label_rows), True)
         return np.any([np.asarray(column.take(label_rows).is_valid()) for column in columns], axis=0)
 
     def _join(self, served: ServedRows, arrived: Labels, label_rows: pa.Array, rows: pa.Array) -> pa.RecordBatch:

@@ -57,7 +57,9 @@ class _Parquet:
 
 
 class _Csv:
-    """Writes CSV. A list of n values is written as n columns, because CSV does not support lists."""
+    """Writes CSV, which does not support lists. A list of n values is written as n columns, and lists of texts with
+    different lengths as one text.
+    """
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         flat_schema = _flatten_lists(pa.RecordBatch.from_pylist([], schema)).schema
@@ -85,10 +87,11 @@ class _Tfrecord:
 
 
 def _flatten_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Replace every column of fixed-size lists by one column per position, named `NAME_POSITION`.
+    """Replace every column of fixed-size lists by one column per position, named `NAME_POSITION`, and join the texts of
+    lists of different sizes by `|`.
 
     Raises:
-      InputError: If a column contains lists of different sizes.
+      InputError: If a column contains lists of different sizes, and not of texts.
     """
     arrays: dict[str, pa.Array] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -96,6 +99,8 @@ def _flatten_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
             arrays |= {
                 f"{name}_{position}": pc.list_element(column, position) for position in range(column.type.list_size)
             }
+        elif pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
+            arrays[name] = pc.binary_join(column, "|")
         elif pa.types.is_nested(column.type):
             raise InputError(
                 f"column {name}: expected one value per row, received {column.type}", "write parquet or tfrecord"

@@ -8,6 +8,7 @@ from components.results.retrieval_outputs import ORDERS, RANK
 PREDICTION_KEY: dict[Task, str] = {
     "binary": "probability",
     "multiclass": "probabilities",
+    "multilabel": "probabilities",
     "regression": "prediction",
     "retrieval": RANK,
 }
@@ -17,10 +18,16 @@ CLASS = "class"
 """Output of a binary model with `evaluation.decide`: 1 if the probability is at least the threshold, otherwise 0."""
 
 
+PREDICTED = "predicted"
+"""Output of a multilabel model: for each class, 1 if its probability is at least PREDICTED_FROM, otherwise 0."""
+PREDICTED_FROM = 0.5
+"""Smallest probability from which a multilabel model predicts a class."""
+
+
 def depends_on_rounding(output: str) -> bool:
     """Return whether an output may differ between two computations whose probabilities or scores are nearly equal.
 
     Args:
       output: Name of the output.
     """
-    return output in ORDERS or output == CLASS or output.startswith(f"{CLASS}_")
+    return output in (*ORDERS, CLASS, PREDICTED) or output.startswith(f"{CLASS}_")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import scipy.special
 import tensorflow as tf
 
 from components.models.forest import Floats
-from components.trainer.prediction_head import CompositeHead, PredictionHead
+from components.trainer.prediction_head import BinaryHead, CompositeHead, MultilabelHead, PredictionHead
 
 Calibrate = Callable[[tf.Tensor], tf.Tensor]
 """Logits [batch, outputs] → calibrated logits, of the same shape."""
@@ -32,7 +32,8 @@ def fit_calibration(
     labels: npt.NDArray[Any],
     weight: Floats | None = None,
 ) -> Calibrate:
-    """Fit the calibration of a model; several labels are calibrated independently.
+    """Fit the calibration of a model; several labels, and the classes of a multilabel task, are calibrated
+    independently.
 
     Args:
       kind: The method.
@@ -41,11 +42,17 @@ def fit_calibration(
       labels: Labels of the rows, [rows, labels].
       weight: Weights of the rows, [rows]; if None, all rows have the same weight.
     """
+    parts: Sequence[PredictionHead] = ()
     if isinstance(head, CompositeHead):
-        columns = head.columns
+        parts, columns = [*head.parts.values()], head.columns
+    elif isinstance(head, MultilabelHead):
+        # The classes are calibrated like binary labels.
+        parts = [BinaryHead(mean_weight=head.mean_weight)] * head.outputs
+        columns = [slice(number, number + 1) for number in range(head.outputs)]
+    if parts:
         calibrations = [
             fit_calibration(kind, part, logits[:, columns[number]], labels[:, number : number + 1], weight)
-            for number, part in enumerate(head.parts.values())
+            for number, part in enumerate(parts)
         ]
         return lambda logits: tf.concat(
             [calibrate(logits[:, part]) for calibrate, part in zip(calibrations, columns, strict=True)], axis=1

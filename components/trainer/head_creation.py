@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -28,6 +29,7 @@ from components.trainer.prediction_head import (
     DevianceHead,
     ListHead,
     MulticlassHead,
+    MultilabelHead,
     PredictionHead,
     QuantileHead,
     RegressionHead,
@@ -74,6 +76,8 @@ def _create_label_head(
     if plan.task == "regression":
         return _create_regression_head(label, transform, model)
     counts = _read_counts(label, transform)
+    if plan.task == "multilabel":
+        return _create_multilabel_head(label, transform, counts)
     _check(plan, label, counts)
     if model.loss == "listwise":
         return ListHead(list_size=model.list_size)
@@ -91,6 +95,30 @@ def _create_label_head(
         weights=_create_weights(class_weights, counts, classes),
         metrics=(tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),),
     )
+
+
+def _create_multilabel_head(label: Label, transform: tft.TFTransformOutput, counts: dict[str, int]) -> MultilabelHead:
+    classes = [line.decode() for line in transform.vocabulary_by_name(feature_names.LABEL_CLASSES)]
+    _check_line_breaks(label, counts, "values of the training split")
+    if len(classes) < 2:
+        raise InputError(
+            f"{label}: multilabel expected at least 2 classes in the training split, received {len(classes)} in "
+            f"{label.text!r}",
+            "check data.classes.separator, lower data.classes.min_frequency, or compare the column in a binary label",
+        )
+    ignored = {name: count for name, count in counts.items() if name not in classes}
+    rows_without_class = ignored.pop(feature_names.NO_LABEL, 0)
+    logging.info(
+        "%s: %d classes; %d training rows without a class; ignored %d rarer classes with %d values",
+        label, len(classes), rows_without_class, len(ignored), sum(ignored.values()),
+    )  # fmt: skip
+    head = MultilabelHead(outputs=len(classes), classes=classes)
+
+    def errors(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        is_wrong = tf.not_equal(label[:, : head.outputs] > 0, logits >= 0)
+        return tf.reduce_mean(tf.cast(is_wrong, tf.float32), axis=1)
+
+    return replace(head, metrics=(tf_keras.metrics.MeanMetricWrapper(errors, name="hamming_loss"),))
 
 
 def _join_heads(
@@ -229,12 +257,7 @@ def _check(plan: FeaturePlan, label: Label, counts: dict[str, int]) -> None:
     no_label = {feature_names.NO_LABEL} if plan.task == "multiclass" else {feature_names.NO_LABEL, "nan", ""}
     missing = sum(count for value, count in counts.items() if value in no_label)
     _check_missing(label, missing, rows)
-    if broken := counts.get(feature_names.BROKEN_LABEL):
-        raise InputError(
-            f"{label}: expected classes without line breaks, received one in {broken:,} of {rows:,} training rows "
-            f"of {label.text!r}",
-            "replace the line breaks in this column",
-        )
+    _check_line_breaks(label, counts, "training rows")
     if plan.task == "multiclass" and len(counts) > MOST_CLASSES:
         raise InputError(
             f"{label}: expected at most {MOST_CLASSES:,} classes, received more in {label.text!r}",
@@ -250,6 +273,15 @@ def _check(plan: FeaturePlan, label: Label, counts: dict[str, int]) -> None:
         raise InputError(
             f"{label}: {label.text!r} has {len(counts)} values ({values}), and a binary label is 0 or 1",
             "give an expression such as income == '>50K', or set data.task to multiclass or regression",
+        )
+
+
+def _check_line_breaks(label: Label, counts: dict[str, int], counted: str) -> None:
+    if broken := counts.get(feature_names.BROKEN_LABEL):
+        raise InputError(
+            f"{label}: expected classes without line breaks, received one in {broken:,} of "
+            f"{sum(counts.values()):,} {counted} of {label.text!r}",
+            "replace the line breaks in this column",
         )
 
 

@@ -16,6 +16,7 @@ import tf_keras
 from components.base.errors import InputError
 from components.features.expression import Label
 from components.models import two_tower
+from components.results.model_outputs import PREDICTED, PREDICTED_FROM
 from components.trainer.losses import RowLoss, binary_crossentropy, crossentropy, listwise, squared_error
 
 
@@ -124,9 +125,7 @@ class BinaryHead(LabelHead):
 
     def join(self, logits: tf.Tensor) -> tf.Tensor:
         """Compute the logit of the mean probability."""
-        return tf.reduce_logsumexp(tf.math.log_sigmoid(logits), axis=1) - tf.reduce_logsumexp(
-            tf.math.log_sigmoid(-logits), axis=1
-        )
+        return _join_log_odds(logits)
 
     def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the probability of class 1."""
@@ -171,6 +170,33 @@ class MulticlassHead(LabelHead):
         """Return the probabilities, and the names of the classes."""
         names = tf.tile(tf.constant([self.classes]), [tf.shape(logits)[0], 1])
         return {"probabilities": tf.nn.softmax(logits), "classes": names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultilabelHead(PredictionHead):
+    """A logit per class, for the independent probabilities of `classes`.
+
+    A label has the shape [batch, width], with 0 or 1 for each class, and with 0 in further columns. The loss is the
+    mean crossentropy over the classes.
+    """
+
+    classes: Sequence[str]
+
+    def loss(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the mean crossentropy over the classes."""
+        is_class = tf.cast(label[:, : self.outputs], logits.dtype)
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(is_class, logits), axis=1)
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the logits of the mean probabilities."""
+        return _join_log_odds(logits)
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the probabilities, the names of the classes, and 1 for each class that is predicted."""
+        names = tf.tile(tf.constant([self.classes]), [tf.shape(logits)[0], 1])
+        probabilities = tf.sigmoid(logits)
+        is_predicted = tf.cast(probabilities >= PREDICTED_FROM, tf.int64)
+        return {"probabilities": probabilities, "classes": names, PREDICTED: is_predicted}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +336,13 @@ class ChainHead(CompositeHead):
 
 
 _LEAST_SHARE = 1e-6
+
+
+def _join_log_odds(logits: tf.Tensor) -> tf.Tensor:
+    """Return the logits of mean probabilities: [batch, members, outputs] → [batch, outputs]."""
+    return tf.reduce_logsumexp(tf.math.log_sigmoid(logits), axis=1) - tf.reduce_logsumexp(
+        tf.math.log_sigmoid(-logits), axis=1
+    )
 
 
 def _log_mean_exp(logits: tf.Tensor) -> tf.Tensor:

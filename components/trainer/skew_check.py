@@ -156,7 +156,8 @@ def compute(
         expected={
             PREDICTIONS: _to_arrays(outputs),
             FEATURES: _to_arrays(expanded),
-            LABELS: {name: label[:, at] for at, name in enumerate(labels)},
+            # The only label of a multilabel task has several columns.
+            LABELS: {name: label[:, at] for at, name in enumerate(labels)} if len(labels) > 1 else {labels[0]: label},
         },
     )
 

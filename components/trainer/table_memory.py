@@ -215,14 +215,14 @@ def find_tables(plan: TrainingPlan, graph: str | None, most: bool = True) -> lis
 
 
 def count_outputs(plan: TrainingPlan, paths: Mapping[str, str]) -> int:
-    """Return the number of logits of a network; before Transform has counted the classes, 1 for a multiclass task.
+    """Return the number of logits of a network; before Transform has counted the classes, 1 for a task with classes.
 
     Args:
       plan: Task, labels and loss.
       paths: Name → path of the files of a transform graph.
     """
     outputs = len(plan.model.quantiles) if plan.model.loss == "quantile" else 1
-    if plan.features.task == "multiclass" and feature_names.LABEL_CLASSES in paths:
+    if plan.features.task in ("multiclass", "multilabel") and feature_names.LABEL_CLASSES in paths:
         outputs = graph_files.entries(paths[feature_names.LABEL_CLASSES])
     return outputs * len(plan.features.labels)
 

@@ -387,7 +387,8 @@ def _select_id_options(vocabulary: IdVocabulary) -> dict[str, Any]:
 
 def _describe_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
     """Return the inputs and outputs of a network; weights are copied only between models in which they agree."""
-    classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else []
+    has_classes = plan.task in ("multiclass", "multilabel")
+    classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if has_classes else []
     return {
         "reads": sorted(tensor.name for tensor in network.inputs),
         "labels": [[label.name, label.text] for label in plan.labels],

@@ -239,6 +239,7 @@ def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
     return GatePlan(
         validation=config.validation,
         schema_path=config.schema_.path,
-        labels=tuple(label.columns[0] for label in labels if label.is_column),
+        # A row without a value of a multilabel column does not have any of the classes.
+        labels=tuple(label.columns[0] for label in labels if label.is_column and config.data.task != "multilabel"),
         classes=config.data.task in ("binary", "multiclass"),
     )

@@ -25,6 +25,7 @@ def training_plan(config: Config) -> TrainingPlan:
         features=config.features,
         labels=config.data.declared_labels,
         task=config.data.task,
+        classes=config.data.classes,
         row_key=None if user_code else _row_key(config.data, config.model.list_column),
         weight=config.data.weight,
         list_column=config.model.list_column,

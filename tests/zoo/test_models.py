@@ -122,6 +122,8 @@ def test_every_serving_form_answers_the_same(zoo_run: Finished) -> None:
     assert set(model.signatures) == forms
     # The command writes a column with the class of a row, and a column per probability.
     of_classes = {"prediction": name_classes(served)} if "classes" in served else {}
+    if "predicted" in served:
+        of_classes = {"prediction": join_classes(served)}
     assert_same(predict(zoo_run), {**served, **of_classes}, "predict")
 
 
@@ -130,7 +132,10 @@ def test_metrics_are_those_of_the_predictions(zoo_run: Finished) -> None:
     served = serve(tf.saved_model.load(str(zoo_run.model)), zoo_run.rows)
     for name, output in zoo_run.run.outputs.items():
         predictions = served[name].reshape(len(zoo_run.rows), -1)
-        predictions = name_classes(served) if name == "probabilities" else predictions[:, 0]
+        if name in ("probabilities", "predicted"):
+            predictions = (name_classes if name == "probabilities" else join_classes)(served)
+        else:
+            predictions = predictions[:, 0]
         expected = output.compute(output.label[zoo_run.splits["eval"]], predictions)
         MEASURED.assert_close(zoo_run.ended.result["metrics"][output.metric], expected, output.metric)
         assert expected <= output.least if output.metric in ERRORS else expected >= output.least
@@ -201,6 +206,8 @@ def predict(zoo_run: Finished) -> Predictions:
         # In the order of the files' names.
         names = [f"{row.label}/{row.row}" for row in zoo_run.rows.itertuples()]
         predicted = predicted.iloc[np.argsort(np.argsort(names))]
+    if "predicted" in tf.saved_model.load(str(zoo_run.model)).signatures["serving_default"].structured_outputs:
+        predicted["prediction"] = ["|".join(sorted(names)) for names in predicted["prediction"]]
     return {name: np.stack(predicted[name].to_numpy()) for name in predicted}
 
 
@@ -248,6 +255,12 @@ def name_classes(served: Predictions) -> npt.NDArray[Any]:
     """Return the names of the classes with the greatest probabilities."""
     best = served["probabilities"].argmax(axis=1)
     return np.array([row[at].decode() for row, at in zip(served["classes"], best, strict=True)])
+
+
+def join_classes(served: Predictions) -> npt.NDArray[Any]:
+    """Return the sorted names of the predicted classes, joined by |."""
+    rows = zip(served["classes"], served["predicted"] > 0, strict=True)
+    return np.array(["|".join(sorted(name.decode() for name in names[mask])) for names, mask in rows])
 
 
 def _examples(rows: pd.DataFrame) -> tf.Tensor:

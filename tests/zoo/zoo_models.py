@@ -140,6 +140,7 @@ def _run_on_orders(
     model: dict[str, Any] | None = None,
     training: dict[str, Any] | None = None,
     drop: tuple[str, ...] = ("past",),
+    table: pd.DataFrame | None = None,
     **more: Any,
 ) -> Run:
     """Return a run of a model of this kind on the orders."""
@@ -150,7 +151,8 @@ def _run_on_orders(
         "training": SHORT if training is None else training,
         "evaluation": evaluation,
     }
-    return Run(orders().drop(columns=list(drop)), sections, outputs, store, **more)
+    rows = orders() if table is None else table
+    return Run(rows.drop(columns=list(drop)), sections, outputs, store, **more)
 
 
 AUC = {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.6}}}
@@ -216,6 +218,50 @@ def wide_deep() -> Run:
         evaluation={"metrics": ["r_squared"], "thresholds": {"r_squared": {"min": 0.5}}},
         store=store_tfrecord,
         splits={"train": np.arange(count) < 0.8 * count, "eval": np.arange(count) >= 0.8 * count},
+    )
+
+
+@functools.cache
+def tagged_orders() -> pd.DataFrame:
+    """Return orders with their tags, any number of which an order has, joined by commas."""
+    table, random = orders(), np.random.default_rng(9)
+    is_tagged = {
+        "cheap": np.nan_to_num(table["price"]) < 12,
+        "large": table["size"] > 6,
+        "far": [city in ("city 0", "city 1") for city in table["city"]],
+    }
+    is_tagged = {name: np.asarray(mask) ^ (random.random(len(table)) < 0.1) for name, mask in is_tagged.items()}
+    tags = [", ".join(name for name, mask in is_tagged.items() if mask[row]) for row in range(len(table))]
+    return table.assign(tags=[text or None for text in tags])
+
+
+def _split_tags(texts: Values) -> Values:
+    """Return whether a row has each of the tags, bool [rows, tags]."""
+    sets = [set((text or "").replace(", ", "|").split("|")) for text in texts]
+    return np.array([[name in tags for name in ("cheap", "large", "far")] for tags in sets])
+
+
+@run
+def multilabel() -> Run:
+    """Several tags per order, or none."""
+    return _run_on_orders(
+        "wide_deep",
+        {
+            "predicted": Output(
+                tagged_orders()["tags"].to_numpy(),
+                "micro_f1",
+                lambda y, p: float(metrics.f1_score(_split_tags(y), _split_tags(p), average="micro")),
+                0.75,
+            )
+        },
+        data={
+            "label": "tags",
+            "task": "multilabel",
+            "classes": {"separator": ","},
+            "split": {"by": "hash", "train": 3, "eval": 1},
+        },
+        evaluation={"thresholds": {"micro_f1": {"min": 0.6}}},
+        table=tagged_orders(),
     )
 
 

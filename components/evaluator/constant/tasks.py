@@ -12,9 +12,10 @@ from components.data.forecast_columns import NAIVE, SCALE
 from components.evaluator.binning import Binned, Numbers
 from components.evaluator.columnar_metric import COLUMN, WeightedSums
 from components.evaluator.config import metric
-from components.evaluator.constant import classes, naive, numbers, ranks
+from components.evaluator.constant import class_sets, classes, naive, numbers, ranks
 from components.evaluator.constant.paired import Compared
 from components.evaluator.intervals import ScoreBins
+from components.evaluator.multilabel_metrics import bin_losses
 from components.evaluator.quantile_metrics import OUTPUT
 from components.results.retrieval_outputs import POPULARITY_RANK, RANK
 
@@ -51,6 +52,12 @@ TASKS: dict[Task, TaskComparison] = {
         ("accuracy", "balanced_accuracy", "crossentropy"),
         classes.multiclass_bins,
         classes.compare_multiclass,
+    ),
+    "multilabel": TaskComparison(
+        class_sets.METRICS,
+        class_sets.JUDGED,
+        bin_losses,
+        class_sets.compare_class_sets,
     ),
     "regression": TaskComparison(
         ("mean_absolute_error", numbers.ERROR_OF_MEAN, "mean_squared_error", "r_squared", "root_mean_squared_error"),

@@ -112,7 +112,16 @@ def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
     if weight and dtypes.get(weight) == "bytes":
         return [Problem(WEIGHT, f"expected a column of numbers, and {weight!r} holds {_WORDS['bytes']}"), *misfits]
     # Every part of date_parts would report the same problem.
-    return list(dict.fromkeys(misfits))
+    return [*_check_class_set(config, dtypes), *dict.fromkeys(misfits)]
+
+
+def _check_class_set(config: Config, dtypes: Mapping[str, Dtype]) -> Iterator[Problem]:
+    """Yield a problem if the label of a multilabel task is a column of floats."""
+    for label in config.data.declared_labels if config.data.task == "multilabel" else ():
+        for name in label.expression.columns:
+            if dtypes.get(name) == "float":
+                message = f"multilabel takes text or whole numbers, and {name!r} holds {_WORDS['float']}"
+                yield Problem(label.key, f"{message}; set data.types to {{{name}: bytes}}")
 
 
 def _columns_read(config: Config) -> dict[Key, str]:
@@ -157,10 +166,9 @@ def _check_label(config: Config, at: Key, label: Expression) -> Iterator[Problem
       at: Key of the label in the config.
       label: Parsed label.
     """
-    if not label.is_column and config.data.task == "multiclass":
-        yield Problem(
-            at, f"an expression has two values or is a number, and task is multiclass; received {label.text!r}"
-        )
+    task = config.data.task
+    if not label.is_column and task in ("multiclass", "multilabel"):
+        yield Problem(at, f"an expression has two values or is a number, and task is {task}; received {label.text!r}")
     read = _columns_read(config)
     if read and all(name in read.values() for name in label.columns):
         part = "is the label itself" if label.is_column else f"make up the whole label {label.text!r}"

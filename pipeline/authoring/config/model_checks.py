@@ -12,6 +12,7 @@ from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
 from components.features.vector_ops import Pretrained
 from components.models.config import (
+    FORESTS,
     HISTORY_KINDS,
     IMAGE_KINDS,
     LABELS_KINDS,
@@ -34,6 +35,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     """Yield all problems with combinations of model, task, training and features."""
     yield from _train_function(config)
     yield from _labels(config)
+    yield from _multilabel(config)
     yield from _images(config)
     yield from _histories(config)
     yield from _gates(config)
@@ -79,7 +81,7 @@ def _labels(config: Config) -> Iterator[Problem]:
         yield Problem(("model", "kind"), f"{message}; add them, or choose another kind")
     if not names:
         return
-    if config.data.task in ("multiclass", "retrieval"):
+    if config.data.task in ("multiclass", "multilabel", "retrieval"):
         yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
     model = config.model
     user_functions = (
@@ -95,6 +97,36 @@ def _labels(config: Config) -> Iterator[Problem]:
     for used, key, why in refused:
         if used:
             yield Problem(key, f"does not go together with data.labels: {why}; remove one of both")
+
+
+def _multilabel(config: Config) -> Iterator[Problem]:
+    """Yield settings that cannot be combined with the task multilabel."""
+    if config.data.task != "multilabel":
+        return
+    model, training = config.model, config.training
+    trees = ", ".join(kind for kind in _list_kinds(config) if kind in FORESTS)
+    kind: Key = ("model", "kind") if model.has_forest else ("tune",)
+    refused: list[tuple[object, Key, str]] = [
+        (model.run_fn, ("model", "run_fn"), "a run_fn computes the label itself; write model.build"),
+        (model.train, ("model", "train"), "a function of your own learns one value per row; write model.build"),
+        (config.features.preprocessing_fn, ("features",), "your own code computes the label; declare features.columns"),
+        (trees, kind, f"the trees of {trees} learn one value per row; choose networks"),
+        (training.class_weights, ("training", "class_weights"), "a row has several classes; remove it"),
+        (training.augmentation.mixup, ("training", "augmentation", "mixup"), "it blends rows of one class; remove it"),
+        (
+            not config.runtime.is_vectorised("Evaluator"),
+            ("runtime", "vectorised"),
+            "its metrics require an evaluation in record batches; remove it",
+        ),
+    ]
+    for used, key, why in refused:
+        if used:
+            yield Problem(key, f"does not go together with the task multilabel: {why}")
+
+
+def _list_kinds(config: Config) -> tuple[str, ...]:
+    """Return the kind of the model, or the kinds that `tune` tries."""
+    return tuple(config.tune.kinds("kind", config.model.kind)) if config.tune else (config.model.kind,)
 
 
 def _images(config: Config) -> Iterator[Problem]:
@@ -357,8 +389,9 @@ def _calibration(config: Config) -> Iterator[Problem]:
     if config.training.calibration != "isotonic":
         return
     key = ("training", "calibration")
-    if config.data.task != "binary":
-        yield Problem(key, f"isotonic is for a binary label, and task is {config.data.task}; choose temperature")
+    if config.data.task not in ("binary", "multilabel"):
+        message = f"isotonic is for a binary or a multilabel task, and task is {config.data.task}; choose temperature"
+        yield Problem(key, message)
     decides = config.evaluation.decide is not None and config.evaluation.decide.needs_rows
     if not (config.training.early_stopping or config.training.folds or config.model.holds_out or decides):
         yield Problem(key, "isotonic requires rows that training does not see; set training.early_stopping or folds")

@@ -113,6 +113,7 @@ def _describe_prediction(config: Any, columns: int) -> str:
     tasks = {
         "binary": f"the probability that {names} is true",
         "multiclass": f"the class of {names}",
+        "multilabel": f"the classes of {names}",
         "regression": f"the number {names}",
         "retrieval": f"the items for which {names} is likely",
     }

@@ -111,6 +111,18 @@ def test_classification_becomes_a_prediction_and_a_probability_per_class() -> No
     }
 
 
+def test_multilabel_classification_becomes_a_list_of_classes_and_a_probability_per_class() -> None:
+    outputs = {
+        "probabilities": np.array([[0.25, 0.75], [0.5, 0.6], [0.1, 0.2]], np.float32),
+        "classes": np.array([[b"cat", b"dog"]] * 3, object),
+        "predicted": np.array([[0, 1], [1, 1], [0, 0]]),
+    }
+    columns = convert_outputs(outputs)
+    assert list(columns) == ["prediction", "probability_cat", "probability_dog"]
+    assert columns["prediction"].to_pylist() == [["dog"], ["cat", "dog"], []]
+    np.testing.assert_allclose(columns["probability_dog"], [0.75, 0.6, 0.2], atol=1e-7)
+
+
 def test_output_of_a_whole_batch_is_rejected() -> None:
     with pytest.raises(InputError, match="output rows: expected one value per row"):
         convert_outputs({"rows": np.array(2)})

@@ -46,6 +46,11 @@ def test_csv_has_a_column_per_value_of_a_list(tmp_path: Path) -> None:
     assert read.column("id").to_pylist() == ["a", "", "a", ""]
 
 
+def test_csv_joins_lists_of_texts(tmp_path: Path) -> None:
+    lists = pa.RecordBatch.from_pydict({"x": pa.array([["a", "b"], [], ["c"]])})
+    assert write_batches(tmp_path / "p", "csv", lists).read_text() == '"x"\n"a|b"\n""\n"c"\n'
+
+
 def test_csv_rejects_lists_of_variable_length(tmp_path: Path) -> None:
     lists = pa.RecordBatch.from_pydict({"x": pa.array([[1], [1, 2]])})
     with pytest.raises(InputError, match=r"column x: expected one value per row, received list<item: int64>"):

@@ -44,7 +44,7 @@ def test_example_config_is_valid(tmp_path: Path) -> None:
         (["evaluation.thresholds={auc: {min: 0.5}}"], "auc does not fit a retrieval task; mrr, recall_at_10"),
         (["evaluation.thresholds={popularity_at_10: {worse_by: 3}}"], "neither a higher nor a lower value is better"),
         (["model.loss=focal"], "fit a retrieval task, received focal"),
-        (["training.calibration=isotonic"], "isotonic is for a binary label, and task is retrieval"),
+        (["training.calibration=isotonic"], "isotonic is for a binary or a multilabel task, and task is retrieval"),
         (["evaluation.metrics=[group_ndcg_at_10]"], "group_ndcg_at_10 requires groups of rows; set evaluation.group"),
         (["evaluation.group=user", "evaluation.metrics=[gauc]"], "gauc does not fit a retrieval task"),
         (
