@@ -114,7 +114,7 @@ class TrainingRows:
             selection = self._selection(inside=False) if self.holds_out else None
             batches = input_pipeline.evaluation_batches(self.train_files, spec, _EVAL_BATCH, selection)
             keys, labels = zip(
-                *((columns[feature_names.LIST_KEY].numpy(), label.numpy()[:, 0]) for columns, label in batches),
+                *((columns[feature_names.LIST_KEY].numpy(), label.numpy()[:, 0]) for columns, label, *_ in batches),
                 strict=True,
             )
             list_statistics.check(np.concatenate(keys), np.concatenate(labels), self._list_size)

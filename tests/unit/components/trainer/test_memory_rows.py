@@ -56,7 +56,7 @@ def test_forest_learns_periods_from_earlier_rows(tmp_path: Path, stored: Format,
 
 
 def test_network_and_forest_have_one_validation_part_in_time(tmp_path: Path) -> None:
-    rows, split = read(tmp_path, "parquet", "origin", "ensemble")
+    _, split = read(tmp_path, "parquet", "origin", "ensemble")
     ids = split.rows.features["id"]
     ((training, held_out),) = split.list_masks()
     np.testing.assert_array_equal(held_out, 1 + ids // 4 >= 46)
