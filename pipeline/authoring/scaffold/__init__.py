@@ -14,6 +14,7 @@ from components.data.date_texts import Order
 from components.features.leakage import Leak
 from components.models.config import HISTORY_KINDS, Kind
 from pipeline.authoring.protected_attributes import find_protected
+from pipeline.authoring.scaffold.crosses import CrossChoice, find_crosses
 from pipeline.authoring.scaffold.defaults import (
     TrainingDefaults,
     choose_thresholds,
@@ -46,6 +47,7 @@ class Draft:
       defaults: Sections for split, model, training, thresholds and slices.
       leaks: Columns that alone predict the label.
       protected: Columns with attributes of persons that laws protect.
+      crosses: Pairs of columns whose combination predicts the label.
     """
 
     paths: Sequence[str]
@@ -55,6 +57,7 @@ class Draft:
     defaults: TrainingDefaults
     leaks: tuple[Leak, ...] = ()
     protected: tuple[str, ...] = ()
+    crosses: tuple[CrossChoice, ...] = ()
 
     @property
     def features(self) -> list[str]:
@@ -105,7 +108,7 @@ class Draft:
         Args:
           schema: Path of the schema, for `schema.path`.
         """
-        return document(self.paths, schema, self.table, self.task, self.columns, self.defaults)
+        return document(self.paths, schema, self.table, self.task, self.columns, self.crosses, self.defaults)
 
 
 def draft(
@@ -156,7 +159,7 @@ def draft(
             f"{len(drafted.features):,}",
             "give --data without the columns that predict least",
         )
-    return drafted
+    return replace(drafted, crosses=find_crosses(table, learning_task, columns))
 
 
 _FLAGS = {"data.path": "--data", "data.csv.encoding": "--encoding", "data.csv.delimiter": "--delimiter"}

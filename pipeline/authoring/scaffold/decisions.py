@@ -43,6 +43,8 @@ def list_table_decisions(draft: Draft) -> Iterator[tuple[str, str]]:
         excluded = [name for name in draft.protected if name not in draft.features]
         names = f"{', '.join(draft.protected)}: attributes of persons"
         yield "protected", f"{names}; --keep {' '.join(excluded)} makes them features" if excluded else names
+    for cross in draft.crosses:
+        yield "cross", f"{' and '.join(cross.columns)}: {cross.why}"
     yield "model", f"{draft.defaults.model['kind']}: {draft.defaults.why_model}"
     training = draft.defaults.training
     most = "at most " if "early_stopping" in training else ""

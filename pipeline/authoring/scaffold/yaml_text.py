@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from components.ingest.text_config import CsvConfig
+from pipeline.authoring.scaffold.crosses import CrossChoice
 from pipeline.authoring.scaffold.defaults import TrainingDefaults
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
 from pipeline.authoring.scaffold.label import LearningTask
@@ -24,6 +25,7 @@ def document(
     table: Table,
     task: LearningTask,
     columns: Mapping[str, FeatureChoice | ExcludedColumn],
+    crosses: Sequence[CrossChoice],
     defaults: TrainingDefaults,
 ) -> str:
     """Return the text of a config.
@@ -34,6 +36,7 @@ def document(
       table: Sample of the data.
       task: Label and learning task.
       columns: Column name → its features, or the reason why it is excluded.
+      crosses: Pairs of columns whose combination is a feature.
       defaults: Sections for split, model, training and thresholds.
     """
     return "\n".join(
@@ -45,6 +48,7 @@ def document(
             f"  path: {_flow(schema)} # types and presence of the columns; made with this file, yours to edit",
             "",
             *_features(columns),
+            *_crosses(crosses),
             "",
             f"model: # {defaults.why_model}",
             *(f"  # {line}" for line in defaults.figures),
@@ -97,6 +101,14 @@ def _features(columns: Mapping[str, FeatureChoice | ExcludedColumn]) -> Iterator
         yield "    # Excluded:"
         for name, column in left_out.items():
             yield from _wrap(f"#   {name}: {column.why}", "    ")
+
+
+def _crosses(crosses: Sequence[CrossChoice]) -> Iterator[str]:
+    if crosses:
+        yield "  crosses:"
+    for cross in crosses:
+        options = {"columns": list(cross.columns), "buckets": cross.buckets}
+        yield f"    {_flow(cross.name)}: {_flow(options)} # {cross.why}"
 
 
 def _fields(section: Mapping[str, Any]) -> Iterator[str]:
