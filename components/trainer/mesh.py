@@ -31,7 +31,7 @@ import tf_keras
 
 from components.base.errors import InputError
 from components.compat.tensorflow import has_slots, optimizer_slots
-from components.models import column_sharding
+from components.models import column_sharding, keras3
 from components.models.stages import Gradient, add_gradients
 from components.trainer.config import StrategyConfig
 from components.trainer.gradients import LossAndGradients
@@ -135,6 +135,9 @@ class MeshCopies:
       shards_optimizer: Whether each row has the moments of some variables only.
       stage_of: Name of a variable → its stage; 0 for others.
       workers: Strategy of several processes with a mesh each, whose gradients are added up; None for one process.
+
+    Raises:
+      InputError: If the network contains a Keras 3 model.
     """
 
     def __init__(
@@ -147,6 +150,7 @@ class MeshCopies:
         stage_of: Mapping[str, int] | None = None,
         workers: tf.distribute.Strategy | None = None,
     ) -> None:
+        keras3.check_mesh(network)
         self._workers = workers
         self._mesh, self._stage_of = mesh, stage_of or {}
         self._optimizer = optimizer

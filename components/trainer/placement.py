@@ -19,7 +19,7 @@ import tf_keras
 
 from components.compat.tensorflow import list_calls, variables_without_values
 from components.features import graph_files
-from components.models import column_sharding, folds, two_tower
+from components.models import column_sharding, folds, keras3, two_tower
 from components.models.build import build
 from components.models.inputs import inputs
 from components.models.layers import Table
@@ -134,7 +134,9 @@ def compute_placement(plan: TrainingPlan, graph: str | None) -> Placement:
     outputs = two_tower.outputs(plan.model) if plan.features.task == "retrieval" else count_outputs(plan, paths)
 
     def build_network() -> tf_keras.Model:
-        return build(plan.model, features, outputs)
+        network = build(plan.model, features, outputs)
+        keras3.check_mesh(network)
+        return network
 
     count = plan.training.folds or 1
     return place(plan.training, lambda: folds.cross_validated(build_network, count) if count > 1 else build_network())

@@ -25,6 +25,7 @@ import tf_keras
 
 from components.features import feature_names
 from components.features.plan import FeaturePlan
+from components.models import keras3
 from components.models.inputs import inputs
 from components.models.layers import Table
 from components.trainer.config import NewIds
@@ -441,6 +442,7 @@ def list_weights(network: tf_keras.Model) -> list[Weight]:
         id(variable) for table in tables for variable in (table.variable, *getattr(table.variable, "variables", ()))
     }
     embeddings = {id(layer.embeddings) for layer in network.submodules if isinstance(layer, tf_keras.layers.Embedding)}
+    embeddings |= {id(table) for layer in keras3.find_layers(network) for table in layer.embeddings}
     remaining = [variable for variable in network.variables if id(variable) not in listed]
     return [
         *nested_weights,

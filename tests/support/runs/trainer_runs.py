@@ -148,13 +148,19 @@ def train(
     return {**counts, "tasks": run.get_string_custom_property("tasks")}
 
 
-def train_on_devices(prepared: Prepared, folder: Path, training: dict[str, Any], devices: int) -> None:
+def train_on_devices(
+    prepared: Prepared,
+    folder: Path,
+    training: dict[str, Any],
+    devices: int,
+    model: Mapping[str, Any] | None = None,
+) -> None:
     """Run the Trainer's executor in this process, with its CPU divided into this number of logical devices."""
     import tensorflow as tf
 
     [cpu] = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
-    train(prepared, folder, training, small_disk=False, model=None, base=None)
+    train(prepared, folder, training, small_disk=False, model=model, base=None)
 
 
 def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Any:
@@ -164,9 +170,11 @@ def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str,
     from pipeline.authoring.config import load
 
     config = load(prepared.config).config
+    # A function that builds the network excludes all other fields.
+    fields = {} if model and "build" in model else config.model.model_dump()
     return TrainingPlan(
         features=FeaturePlan(features=config.features, labels=config.data.declared_labels, task=config.data.task),
-        model={**config.model.model_dump(), **(model or {})},
+        model={**fields, **(model or {})},
         training={**config.training.model_dump(), **training},
     )
 
