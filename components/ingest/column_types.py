@@ -54,7 +54,7 @@ class Kind(IntEnum):
 
 
 KINDS: dict[ValueType, Kind] = {"int": Kind.INT, "float": Kind.FLOAT, "bytes": Kind.BYTES}
-_ARROW = {Kind.MISSING: pa.null(), Kind.INT: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.binary()}
+ARROW_TYPES = {Kind.MISSING: pa.null(), Kind.INT: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.binary()}
 _EXPECTED = {Kind.INT: "an int64", Kind.FLOAT: "a float", Kind.BYTES: "UTF-8 text"}
 
 
@@ -289,7 +289,7 @@ def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
             return kind, None, bad
     if all_missing(array):
         # Empty lists have a type as well, which must be the same in all blocks.
-        return Kind.MISSING, array if guess is None else pa.nulls(len(array), _ARROW[guess]), []
+        return Kind.MISSING, array if guess is None else pa.nulls(len(array), ARROW_TYPES[guess]), []
     if guess is None or kind == guess:
         return kind, array, []
     if kind > guess:

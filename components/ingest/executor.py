@@ -35,6 +35,7 @@ from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import Kind
 from components.ingest.config import IngestConfig, SplitConfig
 from components.ingest.shard_writer import Shard
+from components.ingest.spilled_join import SideTables
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
@@ -111,16 +112,19 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
             else:
                 files_by_span = list(_list_files(input_config, base or "").values())
                 files = list(itertools.chain.from_iterable(files_by_span))
-                side_paths = [(path, None) for tables in side_files.find(config) for path in tables.paths]
+                side_paths = [(path, None) for side in side_files.find(config) for path in side.paths]
                 before = {path: file_io.stat(path) for path, _ in (*files, *side_paths) if not is_remote(path)}
-                reader = readers.reader(config, [file for file, _ in files])
+                paths = [path for path, _ in files]
+                tables = SideTables(config, parts)
+                reader = readers.reader(config, paths, tables.previews)
                 settings = IngestSettings(config, reader.properties, parts, stored, by_span=len(files_by_span) > 1)
                 if config.windows:
                     # A series may have rows in several spans.
                     settings = dataclasses.replace(settings, by_span=False)
                     size = sum(file_io.size(path) for path, _ in files)
                 settings = _add_guess(settings, files, reader)
-                elements = beam_pipeline.file_ranges(pipeline, files_by_span, reader)
+                elements = tables.spill(beam_pipeline.file_ranges(pipeline, files_by_span, reader), paths)
+                reader = readers.reader(config, paths, tables.joins)
             beam_pipeline.ingest(elements, settings, reader, path, size)
         _check_unchanged(before)
         if not fileio.exists(path):

@@ -31,8 +31,9 @@ class Joined(NamedTuple):
 class Join(Protocol):
     """Finds the columns of one side table."""
 
-    types: Mapping[str, ValueType]
-    """Name of an added column → its type. Columns without values are left out."""
+    @property
+    def types(self) -> Mapping[str, ValueType]:
+        """Name of an added column → its type. Columns without values are left out."""
 
     def join(self, rows: pa.RecordBatch, file_range: FileRange, first: int) -> Joined:
         """Return the added columns of rows.
@@ -143,19 +144,26 @@ class JoinedReader:
             yield dataclasses.replace(block, columns=pa.RecordBatch.from_arrays(arrays, names), records=None)
 
 
-def create(config: RowsConfig, selected: Sequence[str], read_files: Callable[[Sequence[str]], Reader]) -> JoinedReader:
+def create(
+    config: RowsConfig,
+    selected: Sequence[str],
+    read_files: Callable[[Sequence[str]], Reader],
+    joins: Sequence[Join] | None = None,
+) -> JoinedReader:
     """Create the reader for a config with joins.
 
     Args:
       config: Config of the rows.
       selected: Names of the columns to read; () for all.
       read_files: Creates the reader of some columns of the files; () for all.
+      joins: The first joins of the config, or all. If None, all tables are read into memory.
 
     Raises:
       InputError: If a side table cannot be read, or its keys are not distinct.
     """
     tables = find(config)
+    joins = [TableJoin(config, files) for files in tables] if joins is None else joins
     added = {name for files in tables for name in files.added}
-    needed = [name for files in tables for name in files.join.data_keys]
+    needed = [name for join in config.join[: len(joins)] for name in join.data_keys]
     columns = [name for name in dict.fromkeys((*selected, *needed)) if name not in added] if selected else ()
-    return JoinedReader(read_files(columns), [TableJoin(config, files) for files in tables], selected)
+    return JoinedReader(read_files(columns), joins, selected)

@@ -19,6 +19,7 @@ _RANGE_OF_TABLE = 64 << 10
 if TYPE_CHECKING:
     # Not at run time, because the module imports NumPy and Arrow.
     from components.ingest.blocks import Reader
+    from components.ingest.joined_reader import Join
 
 
 def columns(config: DataConfig) -> list[str] | None:
@@ -126,12 +127,13 @@ def _find_added(config: ImagesConfig) -> list[str]:
     return [] if config.path_column is None else [config.column]
 
 
-def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
+def reader(config: RowsConfig, paths: Sequence[str], joins: Sequence[Join] | None = None) -> Reader:
     """Create the reader for files of one format.
 
     Args:
       config: Config of the rows, with the format.
       paths: Paths of all files.
+      joins: The joins of the config. If None, side tables are read into memory.
 
     Raises:
       InputError: If the first file cannot be read, or the config names an unknown column.
@@ -145,8 +147,8 @@ def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
         table_columns = [name for name in selected if name != images.column]
         if not keep_path:
             table_columns.append(images.path_column)
-        return ImageTable(_create_reader(config, paths, table_columns), images, keep_path)
-    rows = _create_reader(config, paths, selected)
+        return ImageTable(rows_reader(config, paths, table_columns, joins), images, keep_path)
+    rows = rows_reader(config, paths, selected, joins)
     encoded = [name for name in images.encoded_columns or () if not selected or name in selected]
     if encoded and config.format in ("parquet", "tfrecord"):
         from components.ingest.encoded_images import EncodedImages
@@ -161,16 +163,25 @@ def paths_reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
     Raises:
       InputError: If the first file cannot be read, or the config names an unknown column.
     """
-    return _create_reader(config, paths, [str(config.images.path_column)])
+    return rows_reader(config, paths, [str(config.images.path_column)])
 
 
-def _create_reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
-    """Create a reader that does not add or check images. It reads the selected columns, or all columns for ()."""
+def rows_reader(
+    config: RowsConfig, paths: Sequence[str], selected: Sequence[str], joins: Sequence[Join] | None = None
+) -> Reader:
+    """Create a reader that does not add or check images. It reads the selected columns, or all columns for ().
+
+    Args:
+      config: Config of the rows, with the format.
+      paths: Paths of all files.
+      selected: Names of the columns.
+      joins: The first joins of the config, which add the selected columns. If None, side tables are read into memory.
+    """
     if not config.join:
         return _create_file_reader(config, paths, selected)
     from components.ingest import joined_reader
 
-    return joined_reader.create(config, selected, lambda columns: _create_file_reader(config, paths, columns))
+    return joined_reader.create(config, selected, lambda columns: _create_file_reader(config, paths, columns), joins)
 
 
 def _create_file_reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:

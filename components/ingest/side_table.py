@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from components.base.errors import InputError, MachineError
 from components.data import file_io
+from components.data.arrow_columns import is_list
 from components.data.missing import without_nan
 from components.ingest.blocks import Block, BlockSource, RowLog
-from components.ingest.column_types import KINDS, ColumnConverter, InvalidValue, Kind, quote
+from components.ingest.column_types import ARROW_TYPES, KINDS, ColumnConverter, InvalidValue, Kind, quote
 from components.ingest.config import RowsConfig, ValueType
 from components.ingest.side_files import SideFiles
 from components.ingest.side_keys import HASH, ROW, TIME, KeyColumns, Mask, compare, find_times, is_encoded, is_number
@@ -34,24 +35,34 @@ class SideConverter:
     Attributes:
       files: The files of the table.
       types: Name of an added column → type that the config sets.
-      kinds: Column of the table, with its own name → kind; empty while the kinds are inferred.
+      kinds: Column of the table, with its own name → kind; empty before `infer`.
+      lists: Columns of the table whose values are lists.
     """
 
     files: SideFiles
     types: Mapping[str, ValueType]
     kinds: Mapping[str, Kind]
+    lists: frozenset[str] = frozenset()
 
-    def infer(self, blocks: Iterable[Block]) -> Mapping[str, Kind]:
-        """Return the kinds of the columns of some blocks.
+    def infer(self, blocks: Iterable[Block]) -> SideConverter:
+        """Return the converter with kinds that can represent further rows.
 
         Raises:
           InputError: If a value does not have the type of its column.
         """
-        converter = self._create_converter(self.kinds)
+        converter, lists = self._create_converter(self.kinds), set(self.lists)
         for block in blocks:
             _, invalid = converter.convert(without_nan(block.columns))
             self._refuse(block, invalid)
-        return converter.kinds
+            lists |= {field.name for field in block.columns.schema if is_list(field.type)}
+        return replace(self, kinds=converter.kinds, lists=frozenset(lists))
+
+    @property
+    def schema(self) -> dict[str, pa.DataType]:
+        """Name of an added column → type of its values."""
+        types = {name: ARROW_TYPES[self.kinds.get(at, Kind.MISSING)] for name, at in self.files.added.items()}
+        lists = {name for name, at in self.files.added.items() if at in self.lists}
+        return {name: pa.list_(type_) if name in lists else type_ for name, type_ in types.items()}
 
     def convert(self, block: Block, first: int = 0) -> pa.RecordBatch:
         """Return the added columns of the rows that have a key, and their encoded keys.
@@ -68,6 +79,10 @@ class SideConverter:
         keys, valid = self.keys.encode(columns)
         self._refuse(block, self._find_invalid_times(columns))
         arrays = {name: converted.column(converted.schema.get_field_index(at)) for name, at in self.files.added.items()}
+        for name, type_ in self.schema.items():
+            if arrays[name].type != type_:
+                # A block without values may have another type.
+                arrays[name] = pa.nulls(len(valid), type_)
         arrays |= {**keys, ROW: pa.array(np.arange(first, first + len(valid)))}
         rows = pa.array(np.flatnonzero(valid))
         return pa.RecordBatch.from_arrays([column.take(rows) for column in arrays.values()], list(arrays))
@@ -160,7 +175,7 @@ class SideTable:
     def __init__(self, batches: list[pa.RecordBatch], files: SideFiles, origins: Sequence[RowOrigin] = ()) -> None:
         self._files, self._origins = files, origins
         columns = {
-            name: _concatenate([batch.column(at) for batch in batches])
+            name: pa.concat_arrays([batch.column(at) for batch in batches])
             for at, name in enumerate(batches[0].schema.names)
         }
         hashes = np.asarray(columns[HASH])
@@ -245,13 +260,15 @@ class SideTable:
             # Report the duplicate that comes first in the files.
             row = int(rows[np.argmin(order[rows])])
             indices = [self._keys[ROW][at].as_py() for at in (row - 1, row)]
-            where = " and in ".join(map(self._describe_origin, indices)) if self._origins else "several rows"
+            where = " and in ".join(map(self._describe_origin, indices))
             raise InputError(
                 f"{self._files.field}.on: expected one row per key, received {self._describe_key(row)} in {where}",
                 "remove one of the rows, add a column to on, or name the column of their time in as_of",
             )
 
     def _describe_origin(self, index: int) -> str:
+        if not self._origins:
+            return " or ".join(self._files.paths[:3])
         origin = next(origin for origin in reversed(self._origins) if origin.first <= index)
         return f"{origin.source.file_range.path}, row {origin.before + origin.source.position(index - origin.first)}"
 
@@ -304,18 +321,12 @@ def _read(files: SideFiles, types: Mapping[str, ValueType]) -> tuple[SideConvert
         converter.refuse_bad_rows(row_log)
     if not blocks:
         raise InputError(f"{files.field}: expected rows in {files.paths[0]}, received none", "add rows to the file")
-    converter = replace(converter, kinds=converter.infer(blocks))
+    converter = converter.infer(blocks)
     batches, first = [], 0
     for block in blocks:
         batches.append(converter.convert(block, first))
         first += block.columns.num_rows
     return converter, SideTable(batches, files, origins)
-
-
-def _concatenate(parts: list[pa.Array]) -> pa.Array:
-    """Concatenate the parts of a column. A part without values may have another type."""
-    type_ = next((part.type for part in parts if part.null_count < len(part)), parts[0].type)
-    return pa.concat_arrays([part if part.type == type_ else pa.nulls(len(part), type_) for part in parts])
 
 
 def describe_key(keys: Mapping[str, pa.Array], row: int, names: Iterable[str]) -> str:

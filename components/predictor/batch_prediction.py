@@ -35,6 +35,7 @@ from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import KINDS, Kind, as_kinds
 from components.ingest.config import IngestConfig, SplitConfig
 from components.ingest.series_partitions import Partition, SeriesReader, count_partitions, partition
+from components.ingest.spilled_join import SideTables
 from components.ingest.time_steps import Step
 from components.ingest.window_config import HORIZON, ORIGIN
 from components.predictor import output
@@ -92,10 +93,12 @@ def predict(
     """
     parts = file_io.join(folder, _PARTS)
     fileio.makedirs(parts)
-    task = _create_task(files, plan, model, parts)
+    tables = SideTables(plan.ingest, parts)
+    task = _create_task(files, plan, model, parts, tables)
     result = file_io.join(parts, MANIFEST)
     with errors_of_beam(), make_pipeline() as pipeline:
-        elements = beam_pipeline.file_ranges(pipeline, [[(path, None) for path in files]], task.reader)
+        ranges = beam_pipeline.file_ranges(pipeline, [[(path, None) for path in files]], task.reader)
+        elements = tables.spill(ranges, files)
         step, read_counts = None, []
         if task.series:
             settings = IngestSettings(task.series.config, task.reader.properties, parts, "parquet")
@@ -128,7 +131,9 @@ def predict(
     return predictions
 
 
-def _create_task(files: Sequence[str], plan: PredictionPlan, model: ModelInterface, parts: str) -> _Task:
+def _create_task(
+    files: Sequence[str], plan: PredictionPlan, model: ModelInterface, parts: str, tables: SideTables
+) -> _Task:
     """Choose the columns to read and their types.
 
     A model that takes serialized tf.Examples does not list its columns. All columns are then read, with the types that
@@ -137,7 +142,7 @@ def _create_task(files: Sequence[str], plan: PredictionPlan, model: ModelInterfa
     windows = plan.ingest.windows
     split = plan.ingest.split if windows else SplitConfig(train=1, eval=1)
     all_columns = plan.ingest.model_copy(update={"columns": (), "types": {}, "split": split})
-    reader = readers.reader(all_columns, files)
+    reader = readers.reader(all_columns, files, tables.previews)
     block = next(iter(reader.read(reader.first_range(files[0], None), RowLog(None))), None)
     if block is None:
         raise InputError(f"{files[0]}: expected rows, received none", "name files with rows")
@@ -171,7 +176,7 @@ def _create_task(files: Sequence[str], plan: PredictionPlan, model: ModelInterfa
         if windows:
             columns = tuple(name for name in schema.names if name in (*columns, *windows.read) or name in _where(plan))
         all_columns = all_columns.model_copy(update={"columns": columns})
-        reader = readers.reader(all_columns, files)
+        reader = readers.reader(all_columns, files, tables.joins)
     copied_types = {name: _type_of_copy(schema.field(name).type) for name in copied if name in schema.names}
     if windows is None:
         return _Task(reader, model, model_columns, kinds, copied_types, plan, parts)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from components.ingest import input_files
+from components.ingest import csv_reader, input_files, parquet_reader, spilled_join
 from components.ingest.component import example_gen
 from components.ingest.config import DataConfig
 from components.ingest.driver import Driver
@@ -106,3 +106,51 @@ def test_a_join_without_any_match_is_refused(tmp_path: Path, tables: dict[str, A
     example = r"the data has zone = '\d+'; the side table has zone = 'zone \d'"
     assert re.fullmatch(expected + example, raised.headline)
     assert "zeros in front" in raised.remedy
+
+
+@pytest.mark.parametrize("data_format", ["csv", pytest.param("parquet", marks=pytest.mark.extended)])
+def test_a_table_on_disk_gives_the_same_rows_as_a_table_in_memory(
+    tmp_path: Path, tables: dict[str, Any], data_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data has several files and runs. A second table on disk is joined by a column of the first."""
+    random = np.random.default_rng(1)
+    trips = pd.concat([tables["trips"]] * 3).assign(key=random.choice(["x", "é" * 20, None], 1200))
+    (tmp_path / "trips").mkdir()
+    for number in range(3):
+        part, path = trips.iloc[number * 400 : (number + 1) * 400], tmp_path / "trips" / f"{number}.{data_format}"
+        part.to_parquet(path) if data_format == "parquet" else part.to_csv(path, index=False)
+    names = pd.DataFrame({"zone_name": [f"{at:02}" for at in range(24)], "list": [[at, 2 * at] for at in range(24)]})
+    names.to_parquet(tmp_path / "names.parquet")
+    past = pd.DataFrame({"key": random.choice(["x", "é" * 20], 90), "at": random.integers(0, 400, 90)})
+    past["order"] = np.arange(90)
+    past.to_csv(tmp_path / "past.csv.gz", index=False)
+    joins = [
+        *tables["join"],
+        {"path": str(tmp_path / "names.parquet"), "on": "zone_name"},
+        {"path": str(tmp_path / "past.csv.gz"), "on": "key", "as_of": {"time": "at"}, "within": 50},
+    ]
+    config = data(tmp_path / "trips", join=joins, where="zone_size > 1", bad_rows={"max_fraction": 0.1})
+    in_memory = ingest(config, tmp_path / "memory", stored="parquet")
+    monkeypatch.setattr(spilled_join, "find_limit", lambda: 0)
+    monkeypatch.setattr(spilled_join, "_PARTITION", 5_000)
+    # The blocks of keys and of rows differ, and end within runs.
+    monkeypatch.setattr(spilled_join, "_RUN_ROWS", 150)
+    monkeypatch.setattr(csv_reader, "_BLOCK", 2_500)
+    monkeypatch.setattr(parquet_reader, "_BLOCK_BYTES", 2_500)
+    on_disk = ingest(config, tmp_path / "disk", stored="parquet")
+    assert by_split(on_disk) == by_split(in_memory)
+    assert types(on_disk) == types(in_memory)
+    assert counts(on_disk) == counts(in_memory)
+    matches = [json.loads(examples.get_string_custom_property("joins")) for examples in (in_memory, on_disk)]
+    assert matches[0] == matches[1]
+    assert all(0 < join["matched"] < join["rows"] for join in matches[0])
+
+
+def test_a_key_of_a_table_on_disk_that_occurs_twice_is_refused(
+    tmp_path: Path, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "zones.csv").write_text("zone,size\n1,2\n2,3\n1,4\n")
+    monkeypatch.setattr(spilled_join, "find_limit", lambda: 0)
+    config = data(tables["path"], join=[{"path": str(tmp_path / "zones.csv"), "on": "zone"}])
+    raised = ingest_error(config, tmp_path / "out")
+    assert f"expected one row per key, received zone = 1 in {tmp_path}/zones.csv and in" in raised.headline

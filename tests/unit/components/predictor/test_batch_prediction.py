@@ -19,8 +19,9 @@ from pyarrow import parquet
 
 from components.base.errors import InputError
 from components.data import example_encoder
-from components.ingest import csv_reader
+from components.ingest import csv_reader, spilled_join
 from components.ingest.config import BadRowsConfig, Format, IngestConfig
+from components.ingest.join_config import JoinConfig
 from components.ingest.text_config import CsvConfig
 from components.predictor import batch_prediction, model_interface
 from components.predictor.batch_prediction import Predictions
@@ -92,6 +93,21 @@ def test_rows_keep_their_order_over_files_and_ranges(
     assert rows.column("id").to_pylist() == [str(number) for number in range(3_000)]
     expected = np.arange(3_000, dtype=np.float32) / 10
     rounding(4).assert_close(np.asarray(rows.column("score")), expected)
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+def test_rows_are_joined_with_side_tables(
+    raw_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """The model reads a column of the side table, and another one is copied; a join does not change the order."""
+    monkeypatch.setattr(spilled_join, "find_limit", lambda: limit)
+    data = write(tmp_path / "a.csv", "id,zip", "1,07", "2,7", "3,08", "4,")
+    side = write(tmp_path / "side.csv", "zip,hours,town", "08,20,B", "07,10,A")
+    join = (JoinConfig(path=str(side), on="zip"),)
+    written = predict(raw_model, tmp_path / "out", data, columns=("id", "town"), join=join)
+    rows = table(tmp_path / "out").to_pydict()
+    assert (written.predicted, rows["id"], rows["town"]) == (4, ["1", "2", "3", "4"], ["A", None, "B", None])
+    assert rows["score"] == [1.0, -1.0, 2.0, -1.0]
 
 
 def test_bad_rows_are_quarantined(raw_model: str, tmp_path: Path) -> None:
