@@ -276,7 +276,7 @@ def _write_manifest(
             (*key, counts.positions_before(*key), file) for key, files in counts.quarantined.items() for file in files
         ),
         files=counts.files_by_suffix(),
-        matches=tuple(counts.matches.get(number, Matches()) for number in range(len(settings.config.join))),
+        matches=counts.matches_of(settings.config.join),
     )
     with file_io.create(path) as file:
         file.write(json.dumps(dataclasses.asdict(manifest)).encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from components.data import file_io
 from components.ingest.config import ValueType
 from components.ingest.folder_files import suffix
+from components.ingest.join_config import JoinConfig
 
 _MAX_REPORTED = 5
 """Maximum number of bad rows that an error names."""
@@ -209,6 +210,10 @@ class RowCounts:
             _merge_matches(self.matches, other.matches),
         )
 
+    def matches_of(self, joins: Sequence[JoinConfig]) -> tuple[Matches, ...]:
+        """Return the counts of every join, in the order of `data.join`."""
+        return tuple(self.matches.get(number, Matches()) for number in range(len(joins)))
+
     def files_by_suffix(self) -> dict[str, dict[str, int]]:
         """Return suffix of the files' names → number of `files` and of `rows`."""
         files = Counter(suffix(path) for path in {path for path, _ in self.positions})
@@ -289,6 +294,14 @@ class RowLog:
         self._quarantined[key] = (*self._quarantined.get(key, ()), path)
         self._file = key, file_io.create(path)
         return self._file[1]
+
+
+def describe_matches(joins: Sequence[JoinConfig], matches: Sequence[Matches]) -> list[dict[str, Any]]:
+    """Return the counts of joins for records: `path` of the side table, `rows` of the data and rows that `matched`."""
+    return [
+        {"path": join.path, "rows": counts.rows, "matched": counts.matched}
+        for join, counts in zip(joins, matches, strict=True)
+    ]
 
 
 def _merge_matches(first: Mapping[int, Matches], second: Mapping[int, Matches]) -> dict[int, Matches]:

@@ -30,7 +30,7 @@ from components.base.limits import MOST_COLUMNS
 from components.data import example_artifacts, examples, file_io, image_facts
 from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers, side_files
 from components.ingest.beam_pipeline import Manifest
-from components.ingest.blocks import Reader
+from components.ingest.blocks import Reader, describe_matches
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import Kind
 from components.ingest.config import IngestConfig, SplitConfig
@@ -299,11 +299,7 @@ def _describe(
     column_types = {name: _TYPES[Kind(kind)] for name, kind in sorted(manifest.kinds.items())}
     artifact.set_string_custom_property("column_types", json.dumps(column_types))
     artifact.set_string_custom_property("files_read", json.dumps(manifest.files))
-    joins = [
-        {"path": join.path, "rows": matches.rows, "matched": matches.matched}
-        for join, matches in zip(config.join, manifest.matches, strict=True)
-    ]
-    if joins:
+    if joins := describe_matches(config.join, manifest.matches):
         artifact.set_string_custom_property("joins", json.dumps(joins))
         logging.info("data.join: %s", joins)
     for name, read in sorted(manifest.files.items()):

@@ -174,17 +174,16 @@ class SideTable:
 
     def __init__(self, batches: list[pa.RecordBatch], files: SideFiles, origins: Sequence[RowOrigin] = ()) -> None:
         self._files, self._origins = files, origins
-        columns = {
-            name: pa.concat_arrays([batch.column(at) for batch in batches])
-            for at, name in enumerate(batches[0].schema.names)
-        }
-        hashes = np.asarray(columns[HASH])
+        table = pa.Table.from_batches(batches)
+        hashes = np.asarray(table[HASH])
         # Both sorts are stable, so rows with the same key and time keep the order of the files.
-        has_time = TIME in columns
-        order = np.lexsort((np.asarray(columns[TIME]), hashes)) if has_time else np.argsort(hashes, kind="stable")
+        has_time = TIME in table.column_names
+        order = np.lexsort((np.asarray(table[TIME]), hashes)) if has_time else np.argsort(hashes, kind="stable")
         taken = pa.array(order)
-        self._columns = {name: column.take(taken) for name, column in columns.items() if not is_encoded(name)}
-        self._keys = {name: column.take(taken) for name, column in columns.items() if is_encoded(name)}
+        # Sort one column at a time, which needs less memory than a sorted table beside a contiguous one.
+        columns = {name: pa.concat_arrays(table[name].chunks).take(taken) for name in table.column_names}
+        self._columns = {name: column for name, column in columns.items() if not is_encoded(name)}
+        self._keys = {name: column for name, column in columns.items() if is_encoded(name)}
         hashes = hashes[order]
         is_first = np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]
         self._starts = np.flatnonzero(is_first)
@@ -322,8 +321,11 @@ def _read(files: SideFiles, types: Mapping[str, ValueType]) -> tuple[SideConvert
     if not blocks:
         raise InputError(f"{files.field}: expected rows in {files.paths[0]}, received none", "add rows to the file")
     converter = converter.infer(blocks)
-    batches, first = [], 0
-    for block in blocks:
+    batches, first = list[pa.RecordBatch](), 0
+    blocks.reverse()
+    while blocks:
+        # Drop a block when it is converted, because a table may be large.
+        block = blocks.pop()
         batches.append(converter.convert(block, first))
         first += block.columns.num_rows
     return converter, SideTable(batches, files, origins)

@@ -30,7 +30,16 @@ from components.data.examples import to_lists
 from components.features.expression import parse_condition
 from components.ingest import beam_pipeline, quarantine, readers
 from components.ingest.beam_pipeline import FileRanges
-from components.ingest.blocks import Block, FileRange, Reader, RowCounts, RowLog, merge_small, without_bad_rows
+from components.ingest.blocks import (
+    Block,
+    FileRange,
+    Reader,
+    RowCounts,
+    RowLog,
+    describe_matches,
+    merge_small,
+    without_bad_rows,
+)
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import KINDS, Kind, as_kinds
 from components.ingest.config import IngestConfig, SplitConfig
@@ -58,6 +67,7 @@ class Predictions:
       quarantined: Number of rows that could not be read, or that the model does not accept. They are in `_quarantine/`.
       columns: Name of a column of the predictions → its type.
       files: Name of a file of predictions → its rows, bytes and SHA-256, in the order of the rows.
+      joins: Counts of the joins of `data.join`; see `describe_matches`.
     """
 
     rows: int
@@ -65,6 +75,7 @@ class Predictions:
     quarantined: int
     columns: Mapping[str, str]
     files: Mapping[str, Mapping[str, int | str]]
+    joins: Sequence[Mapping[str, Any]] = ()
 
 
 def predict(
@@ -339,6 +350,7 @@ def _write_result(
     result = {
         "rows": counts.rows,
         "quarantined": counts.bad,
+        "joins": describe_matches(task.plan.ingest.join, counts.matches_of(task.plan.ingest.join)),
         "bad_rows": [
             (*key, counts.positions_before(*key), path) for key, paths in counts.quarantined.items() for path in paths
         ],
@@ -366,7 +378,7 @@ def _commit(result: str, folder: str, task: _Task) -> Predictions:
         fileio.makedirs(quarantine_folder)
         quarantine.write(map(tuple, content["bad_rows"]), task.reader.properties.position_unit, quarantine_folder)
     predicted = sum(part.rows for part in parts)
-    return Predictions(rows, predicted, content["quarantined"], parts[0].columns, files)
+    return Predictions(rows, predicted, content["quarantined"], parts[0].columns, files, content["joins"])
 
 
 def _compute_digest(path: str) -> dict[str, int | str]:

@@ -12,6 +12,7 @@ from components.base.files import is_remote
 from components.results import model_signature, version_manifest
 from components.results.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
 from pipeline.cli import options as shared
+from pipeline.core.text import format_join
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
@@ -91,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
     made = "from" if config and config.data.windows else "of"
     show(
         f"{options.into}: {title} predicted {predictions.predicted:,} {made} {predictions.rows:,} rows{quarantined}",
+        *(f"  {format_join(join)}" for join in predictions.joins),
         *(f"  {name}: {type_}" for name, type_ in predictions.columns.items()),
     )
     return 0

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,7 +23,7 @@ from pipeline.cli.output import make_table
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
-from pipeline.core.text import display_path, plain
+from pipeline.core.text import display_path, format_join, plain
 from pipeline.inspection.evaluation_tables import (
     CheckRow,
     format_slice_name,
@@ -115,7 +115,7 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     if summary.rows:
         console.print(_format_rows(summary))
     for join in summary.joins:
-        console.print(_format_join(join))
+        console.print(format_join(join))
     if summary.column_types:
         counts = Counter(summary.column_types.values())
         console.print(f"columns: {', '.join(f'{count} {type_}' for type_, count in counts.most_common())}")
@@ -192,10 +192,6 @@ def _format_resources(node: NodeRecord) -> tuple[str, str, str]:
 def _format_rows(summary: RunSummary) -> str:
     text = ", ".join(f"{name} {count:,}" for name, count in {**summary.rows, **summary.rows_excluded}.items())
     return f"rows: {text}" + ("" if summary.rows_read is None else f" (of {summary.rows_read:,} read)")
-
-
-def _format_join(join: Mapping[str, Any]) -> str:
-    return f"joined {', '.join(join['path'])}: {join['matched']:,} of {join['rows']:,} rows have a match"
 
 
 def _format_training(training: dict[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,12 @@ def plain(value: object, most: int = 200) -> str:
     characters = text[: most + 1]
     safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in characters)
     return safe if len(text) <= most else f"{safe[: most - 1]}…"
+
+
+def format_join(join: Mapping[str, Any]) -> str:
+    """Format the counts of a join, as in `joined zones.csv: 99 of 100 rows have a match`."""
+    paths = ", ".join(plain(display_path(path)) for path in join["path"])
+    return f"joined {paths}: {join['matched']:,} of {join['rows']:,} rows have a match"
 
 
 def format_time(seconds: float) -> str:

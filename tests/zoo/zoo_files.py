@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import zoo_reference as reference
 from zoo_reference import Training
 from zoo_tables import Columns, Expected, Table, table, vocabulary_ids, with_rows, write
@@ -128,6 +129,52 @@ def newest_rows_for_evaluation() -> Table:
     columns["part"] = ["train" if moment < start + timedelta(minutes=60) else "eval" for moment in moments]
     split = {"by": "time", "columns": "time", "train": 2, "eval": 1}
     return Table(columns, data={"split": split}, **_z_score_of("x"))  # type: ignore[arg-type]
+
+
+@table
+def side_tables() -> Table:
+    """Return the size of a shop by a key with gaps, and the price of a product as of a time; some rows do not match."""
+    random = np.random.default_rng(36)
+    shop = [None if row % 11 == 0 else int(row * 7 % 13) + 2**53 for row in range(90)]
+    product = [["a", "b", "é", None][row % 4] for row in range(90)]
+    day = [(datetime(2024, 2, 25) + timedelta(days=int(at))).date().isoformat() for at in random.integers(0, 9, 90)]
+    shops = pd.DataFrame({"id": np.arange(10) + 2**53, "size": random.normal(50, 9, 10).round(2)})
+    prices = pd.DataFrame({"item": random.choice(["a", "b", "é"], 30), "price": random.normal(9, 2, 30).round(2)})
+    prices["day"] = pd.Timestamp("2024-02-24") + pd.to_timedelta(random.integers(0, 240, 30), unit="h")
+
+    def store(columns: Columns, folder: Path) -> Path:
+        shops.to_csv(folder / "shops.csv.gz", index=False)
+        prices.to_parquet(folder / "prices.parquet", index=False)
+        return write(columns, "csv", folder / "table.csv")
+
+    def compute(columns: Columns, training: Training) -> Expected:
+        sizes = dict(zip(shops["id"], shops["size"], strict=True))
+        size = [sizes.get(shop) for shop in columns["shop"]]
+        rows = pd.DataFrame({"item": columns["product"], "day": pd.to_datetime(columns["day"])})
+        known = rows[rows["item"].notna()].sort_values("day", kind="stable")
+        past = prices.sort_values("day", kind="stable")
+        joined = pd.merge_asof(known.reset_index(), past, on="day", by="item", tolerance=pd.Timedelta("3d"))
+        price = joined.set_index("index")["price"].reindex(range(len(rows)))
+        prices_of_rows = [None if np.isnan(value) else float(value) for value in price]
+        return {
+            "shop_size_z_score": reference.z_score(size, training),
+            "price_z_score": reference.z_score(prices_of_rows, training),
+            "price_missing": reference.missing(prices_of_rows),
+        }
+
+    joins = [
+        {"path": "shops.csv.gz", "on": {"shop": "id"}, "prefix": "shop_"},
+        {"path": "prices.parquet", "on": {"product": "item"}, "as_of": "day", "within": "3d"},
+    ]
+    return Table(
+        with_rows({"shop": shop, "product": product, "day": day, "y": _halves()}),
+        {"columns": {"shop_size": "z_score", "price": ["z_score", "missing"]}},
+        compute,
+        "y",
+        lambda columns: np.array(columns["y"]),
+        data={"join": joins},
+        store=store,
+    )
 
 
 @table

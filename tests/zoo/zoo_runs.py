@@ -47,6 +47,8 @@ def run(table: Table, folder: Path) -> Transformed:
         "bad_rows": {"max_fraction": 0},
         **table.data,
     }
+    # Side tables are next to the table.
+    data["join"] = [{**join, "path": str(folder / join["path"])} for join in table.data.get("join", ())]
     sections = {"data": data, "features": features, "evaluation": {"thresholds": _ANY_MODEL[table.task]}}
     config_file = folder / "config.yaml"
     config_file.write_text(yaml.safe_dump(sections), encoding="utf-8")

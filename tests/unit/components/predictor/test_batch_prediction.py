@@ -108,6 +108,7 @@ def test_rows_are_joined_with_side_tables(
     rows = table(tmp_path / "out").to_pydict()
     assert (written.predicted, rows["id"], rows["town"]) == (4, ["1", "2", "3", "4"], ["A", None, "B", None])
     assert rows["score"] == [1.0, -1.0, 2.0, -1.0]
+    assert written.joins == [{"path": [str(side)], "rows": 4, "matched": 2}]
 
 
 def test_bad_rows_are_quarantined(raw_model: str, tmp_path: Path) -> None:
