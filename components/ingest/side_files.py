@@ -78,8 +78,9 @@ class SideFiles:
             for name, side_name in pairs.items():
                 self._check_column(field, name, names, "the data")
                 self._check_column(field, side_name, self.columns, self.paths[0])
-        for name in self.join.columns:
-            self._check_column("columns", name, self.columns, self.paths[0])
+        for field, side_names in (("columns", self.join.columns), ("csv.formats", self.csv.formats)):
+            for name in side_names:
+                self._check_column(field, name, self.columns, self.paths[0])
         if not self.added:
             raise InputError(
                 f"{self.field}: expected columns to add, received {', '.join(self.columns)} in {self.paths[0]}",

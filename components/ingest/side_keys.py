@@ -118,7 +118,23 @@ def find_times(column: pa.Array, unit: Unit) -> tuple[Micros, Mask]:
     if pa.types.is_timestamp(column.type):
         micros = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
         return np.asarray(micros.fill_null(0)), np.asarray(column.is_valid())
+    if is_text(column.type) and (parsed := _parse_times(as_text(column))) is not None:
+        return np.asarray(parsed.fill_null(0)), np.asarray(parsed.is_valid())
     return times_of(column, unit)
+
+
+def _parse_times(texts: pa.Array) -> pa.Array | None:
+    """Parse texts of one form at once, as microseconds since 1970; return None if Arrow and `times_of` may differ."""
+    lengths = pc.binary_length(texts)
+    # Arrow also accepts a date with an hour alone.
+    if pc.any(pc.and_(pc.greater(lengths, 10), pc.less(lengths, 16))).as_py():
+        return None
+    for zone in (None, "UTC"):
+        try:
+            return texts.cast(pa.string()).cast(pa.timestamp("us", zone)).cast(pa.int64())
+        except pa.ArrowInvalid:
+            continue
+    return None
 
 
 def _to_numbers(

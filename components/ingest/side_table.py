@@ -117,7 +117,8 @@ class SideConverter:
         return KeyColumns(tuple(names), are_numbers, next(iter(times), None), self.files.join.unit, decimal, types)
 
     def _create_converter(self, guess: Mapping[str, Kind]) -> ColumnConverter:
-        configured = {at: KINDS[self.types[name]] for name, at in self.files.added.items() if name in self.types}
+        configured = dict.fromkeys(self.files.csv.formats, Kind.FLOAT) if self.files.format == "csv" else {}
+        configured |= {at: KINDS[self.types[name]] for name, at in self.files.added.items() if name in self.types}
         encoding = self.files.csv.encoding if self.files.format == "csv" else None
         return ColumnConverter(configured, guess, encoding, guess, self.files.csv.decimal)
 

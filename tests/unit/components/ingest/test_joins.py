@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from components.base.errors import InputError
 from components.ingest import input_files, readers
 from components.ingest.blocks import Matches, RowLog
 from components.ingest.config import DataConfig
-from components.ingest.side_keys import hash_texts
+from components.ingest.side_keys import find_times, hash_texts
+from components.ingest.split_assignment import times_of
 
 STATIONS = np.array(["EWR", "JFK", "LGA", "é" * 9, "x" * 300, None], object)
 
@@ -204,6 +206,28 @@ def test_times_have_several_forms(tmp_path: Path) -> None:
     assert joined["value"].tolist() == ["noon", "noon", "last", "last", None, None]
 
 
+@pytest.mark.parametrize("zone", ["", "Z", "+05:30", "mixed"])
+def test_texts_are_parsed_at_once_as_one_by_one(zone: str) -> None:
+    """Python's datetime is the reference; a form that is not one of ISO 8601 for the project stays invalid."""
+    random = np.random.default_rng(0)
+    moments = [datetime(1960, 1, 1) + timedelta(microseconds=int(at)) for at in random.integers(0, 4 * 10**15, 200)]
+    suffixes = [("", "Z", "+05:30")[at % 3] if zone == "mixed" else zone for at in range(200)]
+    texts = [moment.isoformat() + suffix for moment, suffix in zip(moments, suffixes, strict=True)]
+    offsets = [timedelta(hours=5.5) if suffix == "+05:30" else timedelta() for suffix in suffixes]
+    expected = [
+        (moment - offset - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+        for moment, offset in zip(moments, offsets, strict=True)
+    ]
+    times, valid = find_times(pa.array([text.encode() for text in texts] + [None]), "seconds")
+    assert times.tolist() == [*expected, 0]
+    assert valid.tolist() == [True] * 200 + [False]
+    for text in ("2024-01-01 05", "2024-01", "20240101T0500", "2024-01-01T05:00:00.1234567Z"):
+        column = pa.array([text.encode()])
+        assert [part.tolist() for part in find_times(column, "days")] == [
+            part.tolist() for part in times_of(column, "days")
+        ]
+
+
 def test_columns_of_an_earlier_join_are_keys_of_a_later_one(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,plane,unused\n1,p1,0\n0,p2,0\n1,p3,0\n")
     (tmp_path / "planes.csv").write_text("plane,maker,seats\np1,m1,10\np2,m2,20\n")
@@ -213,6 +237,22 @@ def test_columns_of_an_earlier_join_are_keys_of_a_later_one(tmp_path: Path) -> N
     joined, _ = read(data)
     assert readers.columns(data) == list(joined.columns) == ["a", "country"]
     assert joined["country"].tolist() == ["FR", "BR", None]
+
+
+def test_a_side_table_has_its_own_format_of_text(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,k\n1,x\n0,y\n")
+    (tmp_path / "side.csv").write_bytes("k;preis;anteil;ort\nx;1.200 €;3,5;Köln\ny;5 €;-;-\n".encode("cp1252"))
+    csv = {
+        "delimiter": ";",
+        "decimal": ",",
+        "encoding": "cp1252",
+        "null_values": ["-"],
+        "formats": {"preis": "currency"},
+    }
+    joined, _ = read(config(tmp_path / "rows.csv", {"path": str(tmp_path / "side.csv"), "on": "k", "csv": csv}))
+    assert joined["ort"].tolist() == ["Köln", None]
+    np.testing.assert_allclose(numbers(joined["preis"]), [1200, 5], atol=0)
+    np.testing.assert_allclose(numbers(joined["anteil"]), [3.5, np.nan], atol=0)
 
 
 CSV = {"rows": "a,k,t\n1,x,5\n0,y,6\n", "side": "k,t,value\nx,1,2\ny,2,3\n"}
@@ -227,6 +267,7 @@ CSV = {"rows": "a,k,t\n1,x,5\n0,y,6\n", "side": "k,t,value\nx,1,2\ny,2,3\n"}
         ({"on": "K"}, {}, "data.join[0].on: expected a column of the data, received 'K'; expected one of a, k, t"),
         ({"on": {"k": "key"}}, {}, "data.join[0].on: expected a column of SIDE, received 'key'"),
         ({"as_of": {"t": "when"}}, {}, "data.join[0].as_of: expected a column of SIDE, received 'when'"),
+        ({"on": "k", "csv": {"formats": {"w": "percent"}}}, {}, "data.join[0].csv.formats: expected a column of SIDE"),
         ({"on": "k", "columns": "w"}, {}, "data.join[0].columns: expected a column of SIDE, received 'w'"),
         ({"on": ["k", "t", "value"]}, {"rows": "a,k,t,value\n1,x,5,1\n"}, "expected columns to add, received k, t"),
         ({"on": "k", "as_of": "t"}, {"side": "k,t,v\nx,1,2\ny,soon,3\n"}, "SIDE, row 3: column t: expected a time"),
