@@ -12,6 +12,7 @@ from components.base.files import read_text
 from components.base.names import did_you_mean
 from components.results import version_manifest
 from pipeline.cli import options as shared
+from pipeline.cli.model_effects import show_dependence, show_selection
 from pipeline.cli.output import make_table, print_json, show, suppress_native_stderr
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import OVERALL, format_slice_name
@@ -25,7 +26,8 @@ _MAX_BYTES = 100_000_000
 _TRAINING_ROWS = 100
 """Number of training rows to compare a row with."""
 HELP = (
-    "Print the importance of a model's columns, by slice; or, with --row or --rows, the contribution of each column to "
+    "Print the importance of a model's columns, by slice; with --unneeded, the columns that it does not need; with "
+    "--dependence, the mean prediction by value of a column; with --row or --rows, the contribution of each column to "
     "a prediction."
 )
 EXAMPLE = 'python runner.py explain latest --row \'{"age": 41, "plan": "basic"}\''
@@ -37,6 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", metavar="MODEL", help="NAME@VERSION, NAME@stable or NAME@canary: the run that pushed this version"
     )
     parser.add_argument("--slice", metavar="SLICE", default=OVERALL, help="importance in it, as 'plan = basic'")
+    parser.add_argument(
+        "--unneeded", action="store_true", help="columns that could be dropped, as a change of --config"
+    )
+    parser.add_argument("--apply", action="store_true", help="with --unneeded: also write the change to --config FILE")
+    parser.add_argument(
+        "--dependence",
+        metavar="COLUMN",
+        nargs="?",
+        const="",
+        help="how the prediction depends on this column, or on the most important ones; and interactions of columns",
+    )
     parser.add_argument("--row", metavar="JSON", action="append", default=[], help="a row: column → value; repeatable")
     parser.add_argument("--rows", metavar="FILE", type=Path, help="a file with such a row on each line")
     parser.add_argument("--baseline", metavar="JSON", help="a row to compare with (default: the mean of training rows)")
@@ -47,9 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from components.features import graph_files
     from pipeline.inspection import run_summary
     from pipeline.inspection.row_explanation import parse_rows
 
+    if options.apply and not (options.unneeded and options.config):
+        raise InputError("--apply: expected --unneeded and --config FILE with it", "name the config to change")
     if options.model is None:
         opened, [selected] = shared.open_runs(options, options.run)
     else:
@@ -57,6 +73,11 @@ def run(options: argparse.Namespace) -> int:
     rows = parse_rows([*options.row, *(_read_lines(options.rows) if options.rows else [])])
     evaluations = opened.store.artifacts(selected.name, "ModelEvaluation")
     importance = run_summary.read_importance(evaluations[-1].uri) if evaluations else None
+    if options.dependence is not None:
+        dependence = run_summary.read_dependence(evaluations[-1].uri) if evaluations else None
+        graphs = opened.store.artifacts(selected.name, "TransformGraph")
+        classes = graph_files.read_label_classes(graphs[-1].uri) if graphs else []
+        return show_dependence(selected, dependence, classes, options)
     if not rows and not options.rows:
         return _show_importance(selected, importance, options)
     models = opened.store.artifacts(selected.name, "Model")
@@ -110,6 +131,8 @@ def _show_importance(selected: Run, importance: Importance | None, options: argp
             f"run {selected.name} has no importance of columns: {why}",
             "run the Evaluator again, or set evaluation.importance_rows; --row works without it",
         )
+    if options.unneeded:
+        return show_selection(selected, importance, options)
     by_name = {format_slice_name(slice_importance.slice): slice_importance for slice_importance in importance.slices}
     if options.slice not in by_name:
         raise InputError(
