@@ -5,8 +5,9 @@ values. Columns with the same information hide each other's importance: if each 
 model still reads the other one. Therefore columns are also shuffled together, and a set of columns is unneeded only if
 
 - the interval of the common increase also includes 0 or smaller values, and
-- its upper end is at most 2 % of the increase with all columns shuffled (a test of non-inferiority), so that few rows,
-  which have wide intervals, do not make columns unneeded.
+- its upper end is small (a test of non-inferiority), so that few rows, which have wide intervals, do not make columns
+  unneeded: at most 2 % of the increase with all columns shuffled, which is small for a model that hardly predicts, and
+  at most 5 % of the loss, which is small for a model that predicts well.
 
 The bounds are not corrected for the number of columns. A correction would limit how many columns of pure noise are
 kept, which is harmless, and would make more of the needed columns unneeded, which is not.
@@ -23,12 +24,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from components.evaluator.importance import ColumnImportance, ColumnSelection, Estimate
 
-SHARE = 0.02
-"""Largest upper end of a common increase, as a share of the increase with all columns shuffled."""
+SHARE, SHARE_OF_LOSS = 0.02, 0.05
+"""Largest upper end of a common increase, as a share of the increase with all columns shuffled, and of the loss."""
 
 
 def select_columns(
     importances: Sequence[ColumnImportance],
+    loss: float,
     needed: Mapping[str, str],
     measure: Callable[[Sequence[str]], Estimate],
 ) -> ColumnSelection:
@@ -40,6 +42,7 @@ def select_columns(
 
     Args:
       importances: The importance of all columns.
+      loss: Mean loss of the model.
       needed: Columns that must not be proposed → the reason.
       measure: Function that shuffles columns together and returns the increase of the mean loss. It is called at most
         `len(importances) + 1` times.
@@ -49,7 +52,7 @@ def select_columns(
     candidates = [column.column for column in inside if column.column not in needed]
     if not candidates:
         return ColumnSelection(kept=kept)
-    limit = SHARE * measure([column.column for column in importances]).value
+    limit = min(SHARE * measure([column.column for column in importances]).value, SHARE_OF_LOSS * loss)
     if limit <= 0:
         reason = "the model does not predict better than with the values of other rows in all columns"
         return ColumnSelection(kept={**kept, **dict.fromkeys(candidates, reason)})

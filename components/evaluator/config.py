@@ -367,8 +367,8 @@ class EvaluationConfig(Section):
     """Number of rows of the eval split on which the importance of columns is measured; 0 disables it. By default
     10,000, fewer for a table with many columns, and 0 for a table with more than 126 columns."""
     importance_seconds: PositiveFloat = 60.0
-    """Maximum time of this measurement, and of the partial dependence. Both use fewer rows where the model is slow; if
-    it would be fewer than 500, the importance is measured only for `max_importance`."""
+    """Maximum CPU time of this measurement, and of the partial dependence. Both use fewer rows where the model is slow;
+    if it would be fewer than 500, the importance is measured only for `max_importance`."""
     dependence_columns: int = Field(default=6, ge=0, le=50)
     """Number of columns, the most important ones, for which the partial dependence of the prediction is measured, and
     whose interactions are measured. 0 disables it."""

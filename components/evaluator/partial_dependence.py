@@ -32,7 +32,7 @@ from components.evaluator.plan import EvaluationPlan
 from components.evaluator.saved_model import Model
 from components.evaluator.value_grid import Grid, make_grid
 
-ROWS, INTERACTION_ROWS = 300, 100
+ROWS, INTERACTION_ROWS = 300, 64
 """Maximum number of rows over which predictions are averaged, and of rows for interactions, which need the square of
 this number of predictions per pair."""
 _FEWEST, _FEWEST_INTERACTION_ROWS = 50, 30
@@ -65,16 +65,16 @@ class Predictions:
         self.classes: tuple[int, ...] = ()
 
     def choose_classes(self, rows: Ints) -> float:
-        """Choose the classes of a multiclass task; return the seconds that the prediction of a row takes.
+        """Choose the classes of a multiclass task; return the CPU-seconds that the prediction of a row takes.
 
         Args:
           rows: Rows that are predicted.
         """
         # A model's first call takes longer.
         self._recombine({}, rows[:1])
-        started = time.perf_counter()
+        started = time.process_time()
         predictions, _ = self._recombine({}, rows)
-        seconds = (time.perf_counter() - started) / len(rows)
+        seconds = (time.process_time() - started) / len(rows)
         if predictions.ndim > 1:
             means = predictions.mean(axis=0)
             self.classes = tuple(np.argsort(-means, kind="stable")[:_CLASSES].tolist())

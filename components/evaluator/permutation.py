@@ -90,8 +90,9 @@ def measure(
     repeats = max(1, min(_REPEATS, ROWS // max(batch.num_rows, 1)))
     evaluated, predict = model.evaluate(batch), model.recombine(batch)
     # The search for unneeded columns predicts the rows as often as the importance does.
-    seconds = _measure_seconds(predict, columns, batch.num_rows) * repeats * 2
-    fitting_rows = int(batch.num_rows * min(1.0, plan.evaluation.importance_seconds / max(seconds, 1e-9)))
+    seconds, most = _measure_seconds(predict, columns, batch.num_rows) * 2, plan.evaluation.importance_seconds
+    repeats = max(1, min(repeats, int(most / max(seconds, 1e-9))))
+    fitting_rows = int(batch.num_rows * min(1.0, most / max(seconds * repeats, 1e-9)))
     if fitting_rows < batch.num_rows:
         if fitting_rows < _FEWEST and not plan.evaluation.max_importance:
             return Importance(unknown=f"it would take {seconds:,.0f} s; raise evaluation.importance_seconds")
@@ -133,13 +134,15 @@ def measure(
         outputs = (predict(dict.fromkeys(shuffled, order)) for order in orders)
         return sample.estimate(np.stack([loss.compute(evaluated.labels, *output) for output in outputs]))
 
-    selection = select_columns(ranked, plan.needed_columns, measure_together)
+    selection = select_columns(ranked, whole.loss, plan.needed_columns, measure_together)
     slice_importances.insert(0, replace(whole, columns=tuple(ranked)))
     return Importance(loss.name, repeats, tuple(slice_importances), typical, selection)
 
 
 def _measure_seconds(predict: Recombine, columns: Sequence[str], rows: int) -> float:
-    """Estimate the time of the predictions with a permutation of every column, in seconds.
+    """Estimate the CPU time of the predictions with a permutation of every column, in seconds.
+
+    The CPU time does not depend on what else the machine does, so that the number of rows does not depend on it either.
 
     Args:
       predict: See `Model.recombine`. The model must have predicted before, because its first call takes longer.
@@ -148,9 +151,9 @@ def _measure_seconds(predict: Recombine, columns: Sequence[str], rows: int) -> f
     """
     if not columns or not rows:
         return 0.0
-    started = time.perf_counter()
+    started = time.process_time()
     predict({columns[0]: np.arange(rows)})
-    return (time.perf_counter() - started) * len(columns)
+    return (time.process_time() - started) * len(columns)
 
 
 def _draw_rows(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:

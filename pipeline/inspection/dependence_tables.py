@@ -33,13 +33,20 @@ def list_selected(importance: Importance) -> list[SelectedColumn]:
     selection = importance.selection
     if selection is None:
         return []
-    reason = "its interval includes 0"
-    if selection.loss and selection.loss.interval and len(selection.unneeded) > 1:
-        low, high = selection.loss.interval
-        reason += f"; shuffled together {selection.loss.value:.4g} ({low:.4g} to {high:.4g})"
     losses = {column.column: column.loss for column in importance.slices[0].columns}
-    unneeded = [SelectedColumn(name, losses.get(name), True, reason) for name in selection.unneeded]
+    unneeded = [SelectedColumn(name, losses.get(name), True, "inside the noise") for name in selection.unneeded]
     return [*unneeded, *(SelectedColumn(name, losses.get(name), False, why) for name, why in selection.kept.items())]
+
+
+def summarize_selection(importance: Importance) -> str:
+    """Return a sentence about the number of unneeded columns, and how much they matter together."""
+    selection, columns = importance.selection, importance.slices[0].columns
+    if selection is None or selection.loss is None:
+        return f"0 of {len(columns)} columns could be dropped"
+    ends = "" if selection.loss.interval is None else " ({:.4g} to {:.4g})".format(*selection.loss.interval)
+    effect = f"shuffled together, they increase {importance.metric} by {selection.loss.value:.4g}{ends}"
+    share = f"of {importance.slices[0].loss:.4g}; at most {selection.limit:.4g} counts as noise"
+    return f"{len(selection.unneeded)} of {len(columns)} columns could be dropped; {effect} {share}"
 
 
 def format_point(point: GridPoint) -> str:

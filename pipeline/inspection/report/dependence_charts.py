@@ -7,7 +7,7 @@ from typing import Any
 
 from components.evaluator.dependence import ColumnDependence, Dependence, HeatMap
 from components.evaluator.importance import Importance
-from pipeline.inspection.dependence_tables import format_output, format_point, list_selected
+from pipeline.inspection.dependence_tables import format_output, format_point, list_selected, summarize_selection
 from pipeline.inspection.report import svg
 from pipeline.inspection.report.svg import format_figure
 
@@ -25,7 +25,7 @@ def prepare_selection(importance: Importance) -> dict[str, Any] | None:
     return {
         "columns": selected[:_COLUMNS],
         "columns_left": max(0, len(selected) - _COLUMNS),
-        "unneeded": sum(column.is_unneeded for column in selected),
+        "summary": summarize_selection(importance),
     }
 
 

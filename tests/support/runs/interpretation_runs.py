@@ -44,7 +44,7 @@ def product(columns: dict[str, Any]) -> Any:
     """Return an additive function of numbers and texts, and a product of two columns."""
     linear = sum(PRODUCT[name] * columns[name] for name in ("whole", "level"))
     colors = sum(shift * _is_equal(columns["color"], text) for text, shift in SHIFT.items())
-    return linear + PRODUCT["both"] * columns["whole"] * columns["level"] + colors + 0.5 * columns["x1"]
+    return linear + PRODUCT["both"] * columns["whole"] * columns["level"] + colors + 3 * columns["x1"]
 
 
 def additive(columns: dict[str, Any]) -> Any:

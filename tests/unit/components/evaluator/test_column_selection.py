@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.evaluator.column_selection import SHARE, select_columns
+from components.evaluator.column_selection import SHARE, SHARE_OF_LOSS, select_columns
 from components.evaluator.importance import ColumnImportance, ColumnSelection, Estimate, Importance
 from tests.support.runs import interpretation_runs
 from tests.support.runs.interpretation_runs import NOISE
@@ -36,8 +36,9 @@ def test_noise_and_redundant_copies_are_unneeded(tmp_path: Path) -> None:
     assert selection.loss.interval is not None
     low, high = selection.loss.interval
     assert low <= 0 <= high <= selection.limit
-    # With all columns of another row, the squared error increases by twice the variance of the signals, 2² + 1.
-    assert selection.limit == pytest.approx(SHARE * 2 * (2**2 + 1), rel=0.1, abs=0.01)
+    # The loss is the variance of the labels and of the four columns of noise. A twentieth is below 2 % of 2 · (2² + 1),
+    # the increase with all columns of another row.
+    assert selection.limit == pytest.approx(SHARE_OF_LOSS * (0.5**2 + 4 * 0.1**2), rel=0.1, abs=0.001)
     assert Importance.from_json(importance.to_json()) == importance
 
 
@@ -60,7 +61,7 @@ def select(importances: Sequence[ColumnImportance], pairs: Sequence[set[str]], w
         value = 10.0 if len(names) == len(importances) else float(sum(pair <= set(names) for pair in pairs))
         return Estimate(value, (value - width, value + width))
 
-    selection = select_columns(importances, {}, measure)
+    selection = select_columns(importances, 100.0, {}, measure)
     assert len(calls) <= len(importances) + 1
     return selection
 
@@ -83,10 +84,21 @@ def test_few_rows_make_no_column_unneeded() -> None:
     assert selection.kept == {"a": "shuffled alone, it increases the loss by 0 (-0.3 to 0.3), which may be above 0.2"}
 
 
+@pytest.mark.parametrize(("loss", "limit"), [(100.0, SHARE * 10), (1.0, SHARE_OF_LOSS)])
+def test_limit_is_small_for_useless_and_for_good_models(loss: float, limit: float) -> None:
+    importances = [make_importance("a", 0.0, 0.0), make_importance("b", 9.0, 11.0)]
+
+    def measure(names: Sequence[str]) -> Estimate:
+        return Estimate(10.0, (9.0, 11.0)) if len(names) == 2 else Estimate(0.0, (0.0, 0.0))
+
+    selection = select_columns(importances, loss, {}, measure)
+    assert selection == ColumnSelection(("a",), Estimate(0.0, (0.0, 0.0)), limit, {})
+
+
 def test_the_only_column_and_columns_of_a_useless_model_stay() -> None:
     assert select([make_importance("a", -1.0, 1.0)], []).unneeded == ()
     importances = [make_importance("a", -1.0, 1.0), make_importance("b", -1.0, 1.0)]
-    useless = select_columns(importances, {}, lambda names: Estimate(-0.1, (-0.2, 0.1)))
+    useless = select_columns(importances, 100.0, {}, lambda names: Estimate(-0.1, (-0.2, 0.1)))
     assert useless.unneeded == ()
     assert "does not predict better" in useless.kept["a"]
 
@@ -115,6 +127,6 @@ def test_false_positives_are_rare() -> None:
         def measure(names: Sequence[str], estimate: Estimate = weak.loss) -> Estimate:
             return estimate if list(names) == ["weak"] else Estimate(5.0, (4.0, 6.0))
 
-        dropped += bool(select_columns([weak, strong], {}, measure).unneeded)
+        dropped += bool(select_columns([weak, strong], 100.0, {}, measure).unneeded)
     # It is dropped if the upper end, value + 1.96 errors, is at most 0.1 = 2 errors: in 2.4 % of the tables.
     assert dropped <= 20

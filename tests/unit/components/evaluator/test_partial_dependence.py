@@ -22,7 +22,7 @@ from tests.support.runs import interpretation_runs
 from tests.support.runs.interpretation_runs import MISSING, PRODUCT, make_table
 from tests.support.servers.in_fork_server import in_child
 
-ROWS = 100
+ROWS = 64
 """So few rows that all of them are averaged, also for interactions."""
 MEAN = float32_sum(ROWS, largest=30.0)
 

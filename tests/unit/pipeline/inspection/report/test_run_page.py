@@ -186,8 +186,9 @@ def test_importance_of_columns_is_shown_by_slice(tmp_path: Path):
 def test_columns_that_could_be_dropped_are_shown(tmp_path: Path):
     write_run(tmp_path)
     page_text = Parsed(render_page(tmp_path)).text
-    assert "1 of them could be dropped: this model predicts equally well without them." in page_text
-    assert "company drop -0.1250 -0.5000 to 0.2500 its interval includes 0 day keep needed" in page_text
+    effect = "shuffled together, they increase binary_crossentropy by -0.125 (-0.5 to 0.25) of 0.25"
+    assert f"1 of 2 columns could be dropped; {effect}; at most 0.5 counts as noise." in page_text
+    assert "company drop -0.1250 -0.5000 to 0.2500 inside the noise day keep needed" in page_text
 
 
 def test_partial_dependence_and_interactions_are_drawn(tmp_path: Path):
