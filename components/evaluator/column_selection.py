@@ -1,31 +1,36 @@
 """Finds columns that a model predicts equally well without: their importance is inside the noise, also together.
 
-The importance of a column is inside the noise if the 95 % interval of the increase of the loss includes 0 or smaller
-values. Columns with the same information hide each other's importance: if each of two copies is shuffled alone, the
-model still reads the other one. Therefore columns are also shuffled together, and a set of columns is unneeded only if
+The importance of a column is inside the noise if the hypothesis that the increase of the loss is 0 or less is not
+rejected at 5 %, with Holm's correction for the number of columns. Without it, one of twenty columns of pure noise would
+look important. Columns with the same information hide each other's importance: if each of two copies is shuffled
+alone, the model still reads the other one. Therefore columns are also shuffled together, and a set of columns is
+unneeded only if
 
-- the interval of the common increase also includes 0 or smaller values, and
-- its upper end is small (a test of non-inferiority), so that few rows, which have wide intervals, do not make columns
-  unneeded: at most 2 % of the increase with all columns shuffled, which is small for a model that hardly predicts, and
-  at most 5 % of the loss, which is small for a model that predicts well.
-
-The bounds are not corrected for the number of columns. A correction would limit how many columns of pure noise are
-kept, which is harmless, and would make more of the needed columns unneeded, which is not.
+- the common increase is inside the noise, too, and
+- the upper end of its 95 % interval is small (a test of non-inferiority), so that few rows, which have wide intervals,
+  do not make columns unneeded: at most 2 % of the increase with all columns shuffled, which is small for a model that
+  hardly predicts, and at most 5 % of the loss, which is small for a model that predicts well.
 
 Sources: L. Breiman, Random forests, Machine Learning 45, 2001 (permutation importance); B. Gregorutti, B. Michel and
 P. Saint-Pierre, Grouped variable importance with random forests, Computational Statistics & Data Analysis 90, 2015
-(columns that are permuted together); G. Piaggio et al., Reporting of noninferiority and equivalence randomized trials,
-JAMA 308, 2012.
+(columns that are permuted together); S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
+Journal of Statistics 6, 1979; G. Piaggio et al., Reporting of noninferiority and equivalence randomized trials, JAMA
+308, 2012.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from scipy import special
+
 from components.evaluator.importance import ColumnImportance, ColumnSelection, Estimate
+from components.evaluator.intervals import Z
 
 SHARE, SHARE_OF_LOSS = 0.02, 0.05
 """Largest upper end of a common increase, as a share of the increase with all columns shuffled, and of the loss."""
+_LEVEL = 0.05
+"""Probability that any column without an effect is counted as important."""
 
 
 def select_columns(
@@ -47,7 +52,7 @@ def select_columns(
       measure: Function that shuffles columns together and returns the increase of the mean loss. It is called at most
         `len(importances) + 1` times.
     """
-    inside = sorted(filter(is_inside_noise, importances), key=lambda column: (column.loss.value, column.column))
+    inside = find_inside_noise(importances)
     kept = {column.column: needed[column.column] for column in inside if column.column in needed}
     candidates = [column.column for column in inside if column.column not in needed]
     if not candidates:
@@ -56,18 +61,31 @@ def select_columns(
     if limit <= 0:
         reason = "the model does not predict better than with the values of other rows in all columns"
         return ColumnSelection(kept={**kept, **dict.fromkeys(candidates, reason)})
-    search = _Search(measure, limit, budget=len(importances))
+    search = _Search(measure, limit, _LEVEL / len(inside), budget=len(importances))
     search.try_columns(candidates)
     return ColumnSelection(tuple(search.passed), search.loss, limit, {**kept, **search.kept})
 
 
-def is_inside_noise(column: ColumnImportance) -> bool:
-    """Return whether the interval of the increase of the loss includes 0 or smaller values."""
-    return _includes_zero(column.loss)
+def find_inside_noise(importances: Sequence[ColumnImportance]) -> list[ColumnImportance]:
+    """Return the columns whose importance is inside the noise, in ascending order of importance."""
+    by_probability = sorted(importances, key=lambda column: (_compute_probability(column.loss), column.column))
+    important = 0
+    while important < len(by_probability):
+        # Holm's procedure rejects hypotheses in ascending order of their probability until one is not rejected.
+        if _compute_probability(by_probability[important].loss) > _LEVEL / (len(by_probability) - important):
+            break
+        important += 1
+    return sorted(by_probability[important:], key=lambda column: (column.loss.value, column.column))
 
 
-def _includes_zero(loss: Estimate) -> bool:
-    return loss.interval is None or loss.interval[0] <= 0
+def _compute_probability(loss: Estimate) -> float:
+    """Return the probability of an increase this large if the expected increase is 0."""
+    if loss.interval is None:
+        return 1.0
+    half = (loss.interval[1] - loss.interval[0]) / 2
+    if half <= 0:
+        return 0.0 if loss.value > 0 else 1.0
+    return float(special.ndtr(-loss.value / half * Z))
 
 
 class _Search:
@@ -76,6 +94,7 @@ class _Search:
     Args:
       measure: See `select_columns`.
       limit: Largest upper end of the interval of a common increase.
+      level: Probability below which a common increase is not inside the noise.
       budget: Maximum number of calls of `measure`.
 
     Attributes:
@@ -84,8 +103,8 @@ class _Search:
       kept: Columns that did not pass → the reason.
     """
 
-    def __init__(self, measure: Callable[[Sequence[str]], Estimate], limit: float, budget: int) -> None:
-        self._measure, self._limit, self._budget = measure, limit, budget
+    def __init__(self, measure: Callable[[Sequence[str]], Estimate], limit: float, level: float, budget: int) -> None:
+        self._measure, self._limit, self._level, self._budget = measure, limit, level, budget
         self.passed: list[str] = []
         self.loss: Estimate | None = None
         self.kept: dict[str, str] = {}
@@ -97,7 +116,7 @@ class _Search:
             return
         self._budget -= 1
         loss = self._measure([*self.passed, *columns])
-        if _includes_zero(loss) and loss.interval and loss.interval[1] <= self._limit:
+        if self._is_inside_noise(loss) and loss.interval and loss.interval[1] <= self._limit:
             self.passed += columns
             self.loss = loss
         elif len(columns) == 1:
@@ -107,8 +126,12 @@ class _Search:
             self.try_columns(columns[:middle])
             self.try_columns(columns[middle:])
 
+    def _is_inside_noise(self, loss: Estimate) -> bool:
+        return _compute_probability(loss) > self._level
+
     def _explain(self, loss: Estimate) -> str:
         low, high = loss.interval or (loss.value, loss.value)
         together = "with the unneeded columns" if self.passed else "alone"
         found = f"shuffled {together}, it increases the loss by {loss.value:.4g} ({low:.4g} to {high:.4g})"
-        return f"{found}, which is above 0" if low > 0 else f"{found}, which may be above {self._limit:.4g}"
+        limit = f"may be above {self._limit:.4g}" if self._is_inside_noise(loss) else "is above 0"
+        return f"{found}, which {limit}"

@@ -25,9 +25,8 @@ from components.data.saved_model import column_of
 from components.data.weights import weights_of
 from components.evaluator import interactions
 from components.evaluator.binning import Floats, Ints
-from components.evaluator.column_selection import is_inside_noise
 from components.evaluator.dependence import ColumnDependence, Curve, Dependence, HeatMap
-from components.evaluator.importance import Importance
+from components.evaluator.importance import ColumnImportance, Importance
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.saved_model import Model
 from components.evaluator.value_grid import Grid, make_grid
@@ -141,7 +140,7 @@ def _make_grids(batch: pa.RecordBatch, importance: Importance, most: int) -> tup
     skipped: dict[str, str] = {}
     for column in importance.slices[0].columns:
         # Without an effect on the loss, a curve would mostly show noise.
-        if is_inside_noise(column) or len(grids) == most:
+        if not _has_effect(column) or len(grids) == most:
             continue
         grid = make_grid(column_of(batch, column.column), _POINTS)
         if isinstance(grid, str):
@@ -149,6 +148,11 @@ def _make_grids(batch: pa.RecordBatch, importance: Importance, most: int) -> tup
         else:
             grids[column.column] = grid
     return grids, skipped
+
+
+def _has_effect(column: ColumnImportance) -> bool:
+    """Return whether the interval of the column's importance is above 0."""
+    return column.loss.interval is not None and column.loss.interval[0] > 0
 
 
 def draw_rows(weights: Floats, count: int, random: np.random.Generator) -> Ints:

@@ -119,8 +119,7 @@ def show_dependence(
     if dependence.interactions:
         rows = make_table("columns", numbers=("strength", "H"))
         for pair in dependence.interactions:
-            names = ", ".join(map(plain, pair.columns))
-            rows.add_row(names, f"{pair.strength:.4g}", f"{pair.h:.3f}")
+            rows.add_row(", ".join(map(plain, pair.columns)), f"{pair.strength:.4g}", f"{pair.h:.3f}")
         show("", f"interactions: {dependence.scale}, {dependence.interaction_rows:,} rows", rows)
     notes = [f"{plain(name)} is left out: {plain(why)}" for name, why in dependence.skipped.items()]
     for note in (*notes, *map(plain, dependence.notes)):

@@ -69,11 +69,12 @@ def _without(values: Any, columns: Sequence[str], crosses: Sequence[str]) -> Any
     return values
 
 
-def _find(mapping: yaml.MappingNode, name: str) -> yaml.MappingNode:
+def _find(mapping: Any, name: str) -> Any:
+    """Return the node of a section; the text was parsed before, so that it exists."""
     return next(value for key, value in mapping.value if key.value == name)
 
 
-def _cut(mapping: yaml.MappingNode, names: Collection[str]) -> list[_Span]:
+def _cut(mapping: Any, names: Collection[str]) -> list[_Span]:
     """Return the spans of entries: whole lines in block style, otherwise up to the next or the previous entry."""
     spans: list[_Span] = []
     last_kept: tuple[int, int] | None = None
