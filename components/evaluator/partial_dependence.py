@@ -35,8 +35,8 @@ ROWS, INTERACTION_ROWS = 300, 64
 """Maximum number of rows over which predictions are averaged, and of rows for interactions, which need the square of
 this number of predictions per pair."""
 _FEWEST, _FEWEST_INTERACTION_ROWS = 50, 30
-_POINTS, _CELLS = 20, 8
-"""Maximum number of points of a curve, and of rows of a heat map, in addition to missing values."""
+_NUMBERS, _TEXTS, _CELLS = 20, 10, 8
+"""Maximum number of points of numbers, of texts, and of either in a heat map, in addition to missing values."""
 _PAIRED = 4
 """Number of columns whose pairs are measured."""
 _CLASSES = 3
@@ -142,7 +142,7 @@ def _make_grids(batch: pa.RecordBatch, importance: Importance, most: int) -> tup
         # Without an effect on the loss, a curve would mostly show noise.
         if not _has_effect(column) or len(grids) == most:
             continue
-        grid = make_grid(column_of(batch, column.column), _POINTS)
+        grid = make_grid(column_of(batch, column.column), _NUMBERS, _TEXTS)
         if isinstance(grid, str):
             skipped[column.column] = grid
         else:
@@ -238,7 +238,7 @@ def measure_heat_map(
     predictions: Predictions, batch: pa.RecordBatch, columns: tuple[str, str], rows: Ints, random: np.random.Generator
 ) -> HeatMap | None:
     """Measure the partial dependence on two columns; None if one of them does not have a grid."""
-    first, second = (make_grid(column_of(batch, name), _CELLS) for name in columns)
+    first, second = (make_grid(column_of(batch, name), _CELLS, _CELLS) for name in columns)
     if isinstance(first, str) or isinstance(second, str):
         return None
     first_rows, second_rows = (grid.choose_rows(len(rows), random) for grid in (first, second))

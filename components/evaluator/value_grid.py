@@ -34,15 +34,16 @@ class Grid(NamedTuple):
         return np.stack([random.choice(rows, count) if len(rows) > 1 else np.repeat(rows, count) for rows in self.rows])
 
 
-def make_grid(column: pa.Array, most: int) -> Grid | str:
+def make_grid(column: pa.Array, numbers: int, texts: int) -> Grid | str:
     """Return the grid of a column, or the reason why it does not have one.
 
-    Numbers are at quantiles of equal distance (all values, if there are at most `most`). Texts are the most frequent
+    Numbers are at quantiles of equal distance (all values, if there are at most `numbers`). Texts are the most frequent
     ones, with a common point for all others. Missing values are a point.
 
     Args:
       column: Column of lists; see components.data.examples.
-      most: Maximum number of points, two or more, in addition to missing values.
+      numbers: Maximum number of points of numbers, two or more, in addition to missing values.
+      texts: The same for texts.
     """
     if pa.types.is_null(column.type):
         return "all values are missing"
@@ -52,19 +53,19 @@ def make_grid(column: pa.Array, most: int) -> Grid | str:
         return "rows have several values"
     present, missing = np.flatnonzero(counts), np.flatnonzero(counts == 0)
     values = column.values.take(pa.array(offsets[:-1][present]))
-    numeric = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)
-    chosen = _choose_numbers(values, most) if numeric else _choose_texts(values, most, len(counts))
+    is_numeric = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)
+    chosen = _choose_numbers(values, numbers) if is_numeric else _choose_texts(values, texts, len(counts))
     if isinstance(chosen, str):
         return chosen
     points, rows = [point for point, _ in chosen], [present[at] for _, at in chosen]
     if len(missing):
         points.append(GridPoint(None, len(missing) / len(counts), "missing"))
         rows.append(missing[:1])
-    return Grid(numeric, tuple(points), tuple(rows)) if len(points) > 1 else "all values are equal"
+    return Grid(is_numeric, tuple(points), tuple(rows)) if len(points) > 1 else "all values are equal"
 
 
 def _choose_numbers(values: pa.Array, most: int) -> list[tuple[GridPoint, Ints]]:
-    """Return points with the place of their value."""
+    """Return at most `most` points with the places of their values."""
     numbers = values.to_numpy(zero_copy_only=False)
     order = np.argsort(numbers, kind="stable")
     order = order[np.isfinite(numbers[order])]
@@ -82,7 +83,7 @@ def _choose_texts(values: pa.Array, most: int, rows: int) -> list[tuple[GridPoin
 
     Args:
       values: The values.
-      most: See `make_grid`.
+      most: Maximum number of points.
       rows: Number of rows, with and without values.
     """
     encoded = values.dictionary_encode()

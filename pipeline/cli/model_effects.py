@@ -42,7 +42,9 @@ def show_selection(selected: Run, importance: Importance, options: argparse.Name
             rows.add_row(plain(column.column), proposal, _format_loss(column.loss), plain(column.reason, 300))
         show(f"run {selected.name}: {summarize_selection(importance)}", rows)
         if unneeded:
-            show("", difference.rstrip() or "--config FILE prints the change of the config")
+            absent = f"the features of {options.config} do not contain these columns"
+            without = absent if options.config else "--config FILE prints the change of the config"
+            show("", difference.rstrip() or without)
     if options.apply and difference:
         write_atomically(Path(options.config), text)
     return 0

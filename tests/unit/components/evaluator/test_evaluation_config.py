@@ -141,6 +141,8 @@ def test_bounds_of_importance_require_feature_columns(config: Path) -> None:
     assert "received 2" in load_error(config, "evaluation.max_importance={fare: 2}")
     assignments = ("evaluation.max_importance={fare: 0.5}", "evaluation.importance_rows=0")
     assert "expected importance_rows above 0 with max_importance, received 0" in load_error(config, *assignments)
+    for columns in (-1, 51):
+        assert f"received {columns}" in load_error(config, f"evaluation.dependence_columns={columns}")
 
 
 def test_every_unknown_column_is_reported(config: Path) -> None:

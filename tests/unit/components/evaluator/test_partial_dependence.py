@@ -111,7 +111,7 @@ def test_curves_equal_scikit_learns(of_product: tuple[Path, Dependence]) -> None
 
 def test_texts_are_ordered_by_frequency_and_rare_ones_share_a_point() -> None:
     column = to_lists(pa.RecordBatch.from_pydict({"color": make_table(2000)["color"]})).column(0)
-    grid = make_grid(column, 5)
+    grid = make_grid(column, 20, 5)
     assert isinstance(grid, Grid)
     frequencies = pd.Series(make_table(2000)["color"]).value_counts(normalize=True)
     assert [point.value for point in grid.points] == [*frequencies.index[:4], None]
@@ -200,7 +200,7 @@ def test_columns_without_a_grid_are_skipped_with_the_reason(values: list[Any], r
     is_missing = values[0] is None
     is_text = not is_missing and isinstance(values[0][0], bytes)
     kind = pa.null() if is_missing else pa.large_list(pa.large_binary() if is_text else pa.float32())
-    assert make_grid(pa.array(values, kind), 20) == reason
+    assert make_grid(pa.array(values, kind), 20, 10) == reason
 
 
 def test_rows_are_drawn_in_proportion_to_their_weights() -> None:

@@ -75,6 +75,7 @@ def test_unneeded_columns_are_printed_with_the_change_of_the_config(folder: Path
     expected = yaml.safe_load(CONFIG)
     del expected["features"]["columns"]["company"], expected["features"]["crosses"]
     assert yaml.safe_load(config.read_text()) == expected
+    assert "do not contain these columns" in explain(folder, "--unneeded", "--config", str(config))[1]
 
 
 def test_unneeded_columns_are_printed_as_json(folder: Path) -> None:
