@@ -1,4 +1,4 @@
-"""Progress of a running node: a line in its log that the terminal and the live page show."""
+"""Progress of a running node: a line in its log, which the terminal shows."""
 
 from __future__ import annotations
 

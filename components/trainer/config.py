@@ -235,7 +235,7 @@ class TrainingConfig(Section):
     strategy: StrategyConfig = Field(default_factory=StrategyConfig)
     where: WhereConfig | None = None
     """A service that trains: the Trainer submits its tasks as a job and follows it, and the run continues with the
-    job's model. By default, the Trainer's machine trains."""
+    job's model. The trials of a Tuner run there as well. By default, the machine of the node trains."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """The dtype of the network's computations; variables, logits and the exported model are always float32."""
     jit_compile: bool = False

@@ -79,7 +79,7 @@ class Halving:
         return None
 
     def rank(self) -> list[str]:
-        """Return the trials that have not failed, the best first: those of the highest rung, by their losses in it."""
+        """Return the trials that have not failed, the best first: the highest rung, and in it the lowest loss."""
         trials: dict[str, None] = {}
         for rung in reversed(range(len(self._losses))):
             ranked = (trial for trial in self._rank(rung) if trial not in trials and not self._has_failed(trial))

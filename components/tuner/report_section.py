@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from components.base.node import ReportSection
 from components.tuner.result import FAILED, Trial
 
-_LINES = 20
+_LINES = 10
 """Maximum number of trials whose losses are drawn by step; the best are drawn."""
 _TRIALS = 200
 _CATEGORIES = 12
@@ -42,7 +42,9 @@ def make_section(trials: Sequence[Trial]) -> ReportSection:
       trials: All trials, the best first.
     """
     names = list(dict.fromkeys(name for trial in trials for name in trial.values))
-    lines = {f"trial {trial.trial}": trial.curve for trial in trials if len(trial.curve) > 1}
+    # A search without halving or early stopping measures each trial once.
+    has_curves = any(len(trial.curve) > 1 for trial in trials)
+    lines = {f"trial {trial.trial}": trial.curve for trial in trials if trial.curve and has_curves}
     rungs = sorted({step for trial in trials for step, _ in trial.rungs})
     values = {
         "trials": trials[:_TRIALS],

@@ -102,14 +102,12 @@ class _Attempt(NamedTuple):
       trial: ID of the trial.
       rung: Number of the rung that it trains for.
       slot: Number of the part of the machine.
-      number: How often the process was started.
       process: The process.
     """
 
     trial: str
     rung: int
     slot: int
-    number: int
     process: TrialProcess
 
 
@@ -137,6 +135,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._curves: dict[str, list[tuple[int, float]]] = {}
         self._seconds: dict[str, float] = {}
         self._running: list[_Attempt] = []
+        self._kills: dict[tuple[str, int], int] = {}
         self._has_more = True
         oracle = _create_oracle(plan)
         oracle.verbose = 0
@@ -238,7 +237,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         while True:
             while len(self._running) < shares.count and (chosen := self._choose_next()):
                 slot = min(set(range(shares.count)) - {attempt.slot for attempt in self._running})
-                self._start(*chosen, shares.share(slot), 1)
+                self._start(*chosen, shares.share(slot))
             if not self._running:
                 return
             ended = multiprocessing.connection.wait([attempt.process.pidfd for attempt in self._running], _POLL_SECONDS)
@@ -267,7 +266,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
             self.save()
         return promotion
 
-    def _start(self, trial: str, rung: int, share: Share, number: int) -> None:
+    def _start(self, trial: str, rung: int, share: Share) -> None:
         values, pause_at = self.oracle.trials[trial].hyperparameters.values, self._rungs[rung]
         if rung:
             logging.info("trial %s continues up to step %d", trial, pause_at)
@@ -275,7 +274,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
             logging.info("trial %s begins: %s", trial, one_line(values))
         plan = self._limit_time(self._plan.trial.with_values(values), trial)
         task = Task(trial, plan, self._find_folder(trial), pause_at)
-        self._running.append(_Attempt(trial, rung, share.number, number, self._create_process(task, share)))
+        self._running.append(_Attempt(trial, rung, share.number, self._create_process(task, share)))
 
     def _create_process(self, task: Task, share: Share) -> TrialProcess:
         if self._plan.where is None:
@@ -293,21 +292,24 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         limit = plan.training.max_minutes
         if limit is None:
             return plan
-        rest = max(limit - self._seconds.get(trial, 0.0) / 60, _LEAST_MINUTES)
-        return plan.model_copy(update={"training": plan.training.model_copy(update={"max_minutes": rest})})
+        minutes = max(limit - self._seconds.get(trial, 0.0) / 60, _LEAST_MINUTES)
+        return plan.model_copy(update={"training": plan.training.model_copy(update={"max_minutes": minutes})})
 
     def _end(self, attempt: _Attempt, shares: Shares) -> None:
-        """Record a rung whose process has exited, or start the process again.
+        """Record a rung whose process has exited, or start the process again later.
 
         Raises:
           PipelineError: If a trial failed in a way that would fail every trial.
         """
         id_, rung, process = attempt.trial, attempt.rung, attempt.process
         result = process.result()
-        if result is None and attempt.number < _ATTEMPTS:
-            logging.warning("trial %s: %s; it is started again", id_, process.describe_exit())
-            self._start(id_, rung, shares.share(min(attempt.slot, shares.count - 1)), attempt.number + 1)
-            return
+        if result is None:
+            self._kills[id_, rung] = self._kills.get((id_, rung), 0) + 1
+            shares.reduce()
+            if self._kills[id_, rung] < _ATTEMPTS:
+                logging.warning("trial %s: %s; it is started again", id_, process.describe_exit())
+                self._interrupted.append((id_, rung))
+                return
         if result is not None and result.error is not None:
             raise result.error
         self._seconds[id_] = self._seconds.get(id_, 0.0) + process.seconds

@@ -54,12 +54,14 @@ class Shares:
         self._free_bytes = memory()[1]
         self._trial_bytes = _TRIAL_BYTES + _COPIES * example_bytes
         self._peak_bytes = 0
+        self._most = tune.trials
 
     @property
     def count(self) -> int:
         """Number of trials at a time."""
         fitting = self._free_bytes // self._trial_bytes
-        return max(1, min(self._tune.trials, self._tune.parallel or min(len(self._gpus) or len(self._cores), fitting)))
+        default = min(len(self._gpus) or len(self._cores), fitting, self._most)
+        return max(1, min(self._tune.trials, self._tune.parallel or default))
 
     def describe(self) -> str:
         """Describe where a trial runs."""
@@ -78,6 +80,13 @@ class Shares:
         self._trial_bytes = int(_RESERVE * peak_bytes)
         if self.count != before:
             logging.info("a trial needs %d MiB: from now on, %d trials at a time", peak_bytes >> 20, self.count)
+
+    def reduce(self) -> None:
+        """Run one trial less at a time, because a trial was killed, probably for lack of memory."""
+        before = self.count
+        self._most = max(1, before - 1)
+        if self.count != before:
+            logging.info("a trial was killed: from now on, %d trials at a time", self.count)
 
     def share(self, number: int) -> Share:
         """Return a part of the machine.
@@ -114,6 +123,9 @@ class JobSlots(Shares):
 
     def measure(self, peak_bytes: int) -> None:
         """Do nothing: the service divides the memory of its machines."""
+
+    def reduce(self) -> None:
+        """Do nothing: the process that follows a job was killed, and the job continues."""
 
     def share(self, number: int) -> Share:
         """Return a slot without a part of this machine."""

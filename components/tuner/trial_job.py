@@ -71,7 +71,7 @@ def train_trial(
     transform_graph: str,
     result: str,
 ) -> None:
-    """Train a part of a trial in a task of a job, and write its result. The arguments are those of the job file.
+    """Train a part of a trial in a task of a job, and write its result. The job file contains the arguments.
 
     Args:
       trial: ID of the trial.

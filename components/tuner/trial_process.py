@@ -73,7 +73,7 @@ class Result:
 
 
 class TrialProcess(ChildProcess):
-    """A process that trains a part of a trial, or that follows the job which trains it.
+    """A process that trains a part of a trial, or follows a job that does.
 
     Args:
       function: `run_local_task`, or a function with other arguments that returns a Result.

@@ -46,6 +46,20 @@ def test_measured_peak_replaces_the_estimate_and_only_grows(monkeypatch: pytest.
     assert fixed.count == 4
 
 
+def test_killed_trial_reduces_the_number_unless_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = divide(monkeypatch, 30, cores=3)
+    counts = []
+    for _ in range(3):
+        machine.reduce()
+        counts.append(machine.count)
+    assert counts == [2, 1, 1]
+    machine.measure(GIB)
+    assert machine.count == 1, "a low measurement does not raise it again"
+    fixed = divide(monkeypatch, 30, parallel=4)
+    fixed.reduce()
+    assert fixed.count == 4
+
+
 def test_cores_are_divided_without_remainder(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = divide(monkeypatch, 30, parallel=3)
     cores = [machine.share(number).cores for number in range(machine.count)]
