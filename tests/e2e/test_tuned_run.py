@@ -26,6 +26,10 @@ def test_trainer_takes_the_best_values(tuned: Runs) -> None:
     ]
     log = Path(tuned.first.result["nodes"]["Trainer"]["log"]).read_text()
     assert "the Tuner's best values are used" in log
+    report = Path(tuned.first.result["report"]).read_text()
+    assert "loss by learning_rate" in report
+    assert "All trials, the best first" in report
+    assert len(tuned.first.result["results"]["Tuner"]["trials"]) == 2
 
 
 def test_second_run_takes_trials_and_training_from_the_cache(tuned: Runs) -> None:
