@@ -34,6 +34,7 @@ from components.features.accumulators import (
     UnparsedDatesAccumulator,
     VocabularyAccumulator,
 )
+from components.features.aged_vocabulary import AgedVocabularyAccumulator
 from components.features.column import graph_function
 from components.features.value_table import CountAccumulator, TargetMeanAccumulator, ValueTable
 
@@ -139,6 +140,21 @@ class Vocabulary:
     def accumulator(self) -> VocabularyAccumulator:
         """Create the accumulator of this statistic."""
         return VocabularyAccumulator(self.size, self.min_frequency, self.counts)
+
+
+@dataclass(frozen=True)
+class AgedVocabulary(Vocabulary):
+    """Requires a vocabulary that remembers values over several runs; see `aged_vocabulary`.
+
+    Attributes:
+      keep_runs: Number of runs without a row after which a value is forgotten.
+    """
+
+    keep_runs: int = 1
+
+    def accumulator(self) -> VocabularyAccumulator:
+        """Create the accumulator of this statistic."""
+        return AgedVocabularyAccumulator(self.size, self.min_frequency, self.counts, self.name, self.keep_runs)
 
 
 @dataclass(frozen=True)

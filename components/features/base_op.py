@@ -21,9 +21,12 @@ class Op(Section):
 
     takes: ClassVar[frozenset[Dtype]]
     implementation: ClassVar[str] = "components.features.transforms"
-    is_columnar: ClassVar[bool] = False
-    """Whether only the columnar executor of Transform computes the statistics of the operation, not TFX's executor."""
     op: str
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether only the columnar executor of Transform computes the statistics of the operation, not TFX's."""
+        return False
 
     @property
     def suffix(self) -> str:

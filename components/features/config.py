@@ -142,6 +142,15 @@ class Vocab(Pretrained):
     """Minimum number of training rows with a value. Rarer values are treated as unknown."""
     oov_buckets: int = Field(default=1, ge=1, le=1_000_000)
     """Number of IDs to which values outside the vocabulary are hashed."""
+    keep_runs: int | None = Field(default=None, ge=1, le=100_000)
+    """With `training.warm_start`: number of runs without a row after which a value loses its ID. The rows of a value
+    are added up over the runs, so `min_frequency` is compared with this sum. By default, the vocabulary of a run
+    consists of the values of its training split alone."""
+
+    @property
+    def is_columnar(self) -> bool:
+        """See Op."""
+        return self.keep_runs is not None
 
     @property
     def rows(self) -> int:
@@ -422,7 +431,8 @@ class FeaturesConfig(Section):
                     message = f"target_mean expects {expected}, received {received}"
                     yield Problem(("features", *feature.key), f"{message}; choose another operation")
             if feature.op.is_columnar and not config.runtime.is_vectorised("Transform"):
-                message = f"TFX's executor of Transform does not compute {feature.op.op}; remove it"
+                option = " with keep_runs" if isinstance(feature.op, Vocab) else ""
+                message = f"TFX's executor of Transform does not compute {feature.op.op}{option}; remove it"
                 yield Problem(("features", *feature.key), f"{message}, or add Transform to runtime.vectorised")
 
     def list_code(self) -> tuple[str, ...]:
@@ -439,6 +449,11 @@ class FeaturesConfig(Section):
         for feature in self.declared:
             for name, path, width in list_files(feature.op):
                 yield ("features", *feature.key, name), path, width
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a vocabulary remembers values of earlier runs."""
+        return any(isinstance(feature.op, Vocab) and feature.op.keep_runs is not None for feature in self.declared)
 
     @property
     def columns_read(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -13,10 +13,14 @@ class ValueStatistic(Op):
     """An operation that looks up a statistic of the value, in a table that the training split gives."""
 
     takes = frozenset[Dtype]({"int", "float", "bytes"})
-    is_columnar: ClassVar[bool] = True
     size: int = Field(default=100_000, ge=1, le=1_000_000)
     """Maximum number of values in the table, which contains the most frequent values. Other values are unknown. The
     table is a part of the model."""
+
+    @property
+    def is_columnar(self) -> bool:
+        """See Op."""
+        return True
 
 
 class TargetMean(ValueStatistic):

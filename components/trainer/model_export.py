@@ -10,6 +10,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.base.errors import MachineError
 from components.data import skew_sample
+from components.features import aged_vocabulary
 from components.features.plan import FeaturePlan
 from components.results.decision import Decisions
 from components.results.request_schema import RequestSchema
@@ -62,6 +63,10 @@ def export_model(plan: TrainingPlan, fn_args: FnArgs, training: Training) -> Non
         if decisions.labels:
             decision.write(decisions, temporary)
         warm_start.describe(model, plan.features, training.transform, temporary, index.user if index else None)
+        for file in aged_vocabulary.list_files(fn_args.transform_graph_path):
+            copy = f"{temporary}/assets.extra/{aged_vocabulary.FOLDER}/{file.rpartition('/')[2]}"
+            tf.io.gfile.makedirs(copy.rpartition("/")[0])
+            tf.io.gfile.copy(file, copy)
         if predictions is not None:
             # Next to the model and so outside the pushed version, because these are rows of the training data.
             skew_sample.write_predictions(predictions, directory.rpartition("/")[0])

@@ -26,6 +26,7 @@ from components.data import file_io
 from components.data.examples import Examples, FileRange, Format
 from components.data.saved_model import column_of
 from components.features.accumulators import VocabularyAccumulator
+from components.features.aged_vocabulary import AgedVocabularyAccumulator
 from components.features.analysis import (
     FileRequirement,
     Requirement,
@@ -86,11 +87,16 @@ class Declaration:
       plan: FeaturePlan as JSON.
       schema: Serialized schema of the raw features.
       stored: File format of the examples.
+      earlier_model: SavedModel of the warm start, which contains the counts of vocabularies that are remembered. None
+        if there is no such model.
+      source: What identifies the data, for these vocabularies.
     """
 
     plan: str
     schema: bytes
     stored: Format
+    earlier_model: str | None = None
+    source: str = ""
 
     def feature_plan(self) -> FeaturePlan:
         """Parse the plan."""
@@ -163,7 +169,7 @@ class _Requirements:
         def arrays(columns: Columns) -> list[list[tf.Tensor]]:
             requirements_by_name = DeclaredOperations(plan, columns).requirements
             self.names, requirements = list(requirements_by_name), list(requirements_by_name.values())
-            self.statistics = [_to_statistic(requirement) for requirement in requirements]
+            self.statistics = [_to_statistic(requirement, declaration) for requirement in requirements]
             files = [requirement for requirement in requirements if isinstance(requirement, FileRequirement)]
             self.assets = {requirement.name: file_name(requirement) for requirement in files}
             return [
@@ -245,10 +251,13 @@ def _requirements(declaration: Declaration) -> _Requirements:
     return _Requirements(declaration)
 
 
-def _to_statistic(requirement: Requirement) -> Statistic:
+def _to_statistic(requirement: Requirement, declaration: Declaration) -> Statistic:
     file = file_name(requirement) if isinstance(requirement, FileRequirement) else None
     column = requirement.column if isinstance(requirement, Vocabulary) else None
-    return Statistic(requirement.accumulator(), file, column)
+    accumulator = requirement.accumulator()
+    if isinstance(accumulator, AgedVocabularyAccumulator):
+        accumulator = accumulator.begin_with(declaration.earlier_model, str(file), declaration.source)
+    return Statistic(accumulator, file, column)
 
 
 def _trace(function: Callable[..., Any], signature: Any) -> Any:
@@ -365,7 +374,12 @@ def _compute_result(element: tuple[int, Partial], temporary: str) -> tuple[int, 
 
 def _finish(statistic: Statistic, state: Any, temporary: str) -> Result:
     """Return the numbers of a statistic, or write its file and return the path."""
-    result: npt.NDArray[np.float64] | bytes = statistic.accumulator.result(state)
+    accumulator = statistic.accumulator
+    result: npt.NDArray[np.float64] | bytes
+    if isinstance(accumulator, AgedVocabularyAccumulator):
+        result = accumulator.write(accumulator.prune(state), temporary.rpartition("/")[0], str(statistic.file))
+    else:
+        result = accumulator.result(state)
     if not isinstance(result, bytes):
         return result
     path = file_io.join(temporary, str(statistic.file))

@@ -10,20 +10,21 @@ from typing import Any
 import apache_beam as beam
 import tensorflow_transform as tft
 from tfx import types
+from tfx.components.example_gen import utils
 from tfx.components.transform import executor, executor_utils, labels
 from tfx.components.util import examples_utils
 from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
-from tfx.utils import io_utils, json_utils
+from tfx.utils import io_utils, json_utils, path_utils
 
 from components.base.errors import InputError, errors_of_beam
 from components.compat import tft as compat
 from components.data import example_artifacts, file_io
 from components.data.example_artifacts import examples_of
 from components.data.examples import Examples, Format
-from components.features import graph_files, preprocessing
+from components.features import aged_vocabulary, graph_files, preprocessing
 from components.features.plan import FeaturePlan
 from components.transform import graph_sample, numpy_check
 from components.transform.analysis_cache import AnalysisCache
@@ -33,6 +34,8 @@ from components.transform.own_analysis import AnalyzeOwn
 from components.transform.ranges import Ranges, SplitKey
 from components.transform.raw_batches import RawBatches
 
+BASE_MODEL = "base_model"
+"""Name of the input with the model of a warm start, which contains the counts of vocabularies that are remembered."""
 _TEMPORARY = ".temporary"
 """Folder in the artifact of the graph for incomplete files of the workers."""
 _PAYLOADS: Mapping[Format, int] = {
@@ -121,7 +124,7 @@ class Executor(StockExecutor):
                 examples = Examples((), task.stored, raw.schema)
                 graph = analyzed | "Analyze" >> AnalyzeOwn(function, raw, examples, task.folder, task.temporary)
             else:
-                declaration = Declaration(plan.model_dump_json(), task.schema.SerializeToString(), task.stored)
+                declaration = task.declare(plan)
                 cache = task.cache(declaration)
                 graph = analyzed | "Analyze" >> AnalyzeDeclared(declaration, task.folder, task.temporary, cache)
             if task.outputs:
@@ -144,6 +147,8 @@ class Executor(StockExecutor):
         task.check()
         for feature in graph_files.hash_collisions(task.folder):
             logging.log(logging.WARNING if feature.is_high else logging.INFO, "hash collisions: %s", feature)
+        for change in aged_vocabulary.read_changes(task.folder):
+            logging.info("vocabulary: %s", change)
         for column in graph_files.read_unparsed_dates(task.folder):
             logging.log(logging.WARNING if column.is_high else logging.INFO, "dates: %s", column)
         task.describe_outputs()
@@ -186,6 +191,19 @@ class _Task:
         config = json_utils.loads(self.properties[keys.CUSTOM_CONFIG_KEY])
         plan = FeaturePlan.model_validate_json(config["plan"])
         return None if plan.features.preprocessing_fn else plan
+
+    def declare(self, plan: FeaturePlan) -> Declaration:
+        """Return the operations of a plan, and what the vocabularies that are remembered begin with."""
+        declaration = Declaration(plan.model_dump_json(), self.schema.SerializeToString(), self.stored)
+        if not plan.features.remembers:
+            return declaration
+        fileio.makedirs(file_io.join(self.folder, aged_vocabulary.FOLDER))
+        [artifact, *_] = self.examples
+        # Without a fingerprint, as from a component of the user, the folder of the examples identifies them.
+        source = artifact.get_string_custom_property(utils.FINGERPRINT_PROPERTY_NAME) or artifact.uri
+        models = self.inputs.get(BASE_MODEL) or []
+        earlier = path_utils.serving_model_path(models[0].uri) if models else None
+        return dataclasses.replace(declaration, earlier_model=earlier, source=source)
 
     def cache(self, declaration: Declaration) -> AnalysisCache | None:
         """Return the cache for the analysis; None unless later runs are likely to read the same files."""

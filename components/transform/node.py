@@ -6,6 +6,6 @@ NODES = (
     Node(
         "Transform",
         outputs=("transform_graph", "transformed_examples", "updated_analyzer_cache"),
-        upstream=("ExampleGen", "SchemaGen", "DataGate"),
+        upstream=("ExampleGen", "SchemaGen", "DataGate", "BaseModel"),
     ),
 )

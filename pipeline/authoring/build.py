@@ -32,6 +32,7 @@ from components.statistics.component import StatisticsGen
 from components.trainer import run_fn as trainer_run
 from components.trainer.component import Trainer, base_model
 from components.transform.component import StockTransform, Transform
+from components.transform.executor import BASE_MODEL
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
 from pipeline.authoring import own_nodes
@@ -100,12 +101,15 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         anomalies=validator.outputs["anomalies"],
     )
     transform_with = Transform if config.runtime.is_vectorised("Transform") else StockTransform
+    base = base_model() if config.training.warm_start else None
+    remembered = {BASE_MODEL: base.outputs["model"]} if base and config.features.remembers else {}
     transform = transform_with(
         examples=examples.outputs["examples"],
         schema=schema.outputs["schema"],
         preprocessing_fn=preprocessing.PATH,
         custom_config={"plan": features.model_dump_json(), "code": inputs.transform_code},
         disable_statistics=True,
+        **remembered,
     ).with_id("Transform")
     if config.runtime.is_vectorised("Transform"):
         transform.with_beam_pipeline_args(list(inputs.worker_beam_args))
@@ -121,7 +125,6 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
             transform_graph=transform.outputs["transform_graph"],
             schema=schema.outputs["schema"],
         )
-    base = base_model() if config.training.warm_start else None
     trainer = Trainer(
         trainer_run.PATH,
         examples=transform.outputs["transformed_examples"],
@@ -157,9 +160,11 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     )
     checks = config.serving.check != "none"
     nodes = [
-        *(examples, statistics, schema, validator, gate, transform),
+        *(examples, statistics, schema, validator, gate),
+        *([base] if base and remembered else []),
+        transform,
         *([tuner] if tuner else []),
-        *([base] if base else []),
+        *([base] if base and not remembered else []),
         *(trainer, latest, evaluation),
     ]
     gates = _build_optional_nodes(config, inputs, nodes, before_push=True)

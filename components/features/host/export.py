@@ -60,7 +60,16 @@ def describe(
     return content
 
 
-_NOT_EXPORTED = {"op", "embedding", "quotient_remainder", "composition", "columns", "size", "min_frequency"}
+_NOT_EXPORTED = {
+    "op",
+    "embedding",
+    "quotient_remainder",
+    "composition",
+    "columns",
+    "size",
+    "min_frequency",
+    "keep_runs",
+}
 """Fields of an operation that do not change its output, or that the exported vocabulary already reflects."""
 
 

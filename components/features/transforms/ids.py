@@ -7,7 +7,7 @@ import contextlib
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from components.features.analysis import Quantiles, Vocabulary
+from components.features.analysis import AgedVocabulary, Quantiles, Vocabulary
 from components.features.column import Column, FirstValues
 from components.features.config import Bucketize, Cross, Hash, Hashed, Vocab
 from components.features.feature_spec import Ids, VocabularySize
@@ -38,6 +38,8 @@ def _vocabulary(op: Vocab, column: Column, name: str) -> Vocabulary:
     texts = column.where_present(column.texts())
     # The text of a float differs from the text of the number in the data, see `components.data.decimals`.
     counted = column.name if column.is_raw and column.dtype != "float" else None
+    if op.keep_runs is not None:
+        return AgedVocabulary(texts, name, op.size, op.min_frequency, column=counted, keep_runs=op.keep_runs)
     return Vocabulary(texts, name, op.size, op.min_frequency, column=counted)
 
 

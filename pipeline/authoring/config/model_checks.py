@@ -49,6 +49,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _calibration(config)
     yield from _loss(config)
     yield from _lists(config)
+    yield from _remembered(config)
 
 
 def _train_function(config: Config) -> Iterator[Problem]:
@@ -434,3 +435,17 @@ def _lists(config: Config) -> Iterator[Problem]:
     for used, key, why in refused:
         if used:
             yield Problem(key, f"does not go together with model.loss listwise: {why}; remove one of them")
+
+
+def _remembered(config: Config) -> Iterator[Problem]:
+    """Yield vocabularies that cannot remember the values of earlier runs."""
+    for feature in config.features.declared:
+        if not isinstance(feature.op, Vocab) or feature.op.keep_runs is None:
+            continue
+        key, spans = ("features", *feature.key, "keep_runs"), config.data.spans
+        if not config.training.warm_start:
+            message = "expected training.warm_start, which starts from the earlier model"
+            yield Problem(key, f"{message}; add it, or remove keep_runs")
+        elif spans is not None and (spans.latest != 1 or spans.end is not None):
+            message = "expected runs that read different rows, as with data.spans {latest: 1}, received several spans"
+            yield Problem(key, f"{message}, whose rows would be counted again; change data.spans, or remove keep_runs")
