@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from components.ingest.blocks import Block, FileRange, Matches, Reader, RowLog
 from components.ingest.config import RowsConfig, ValueType
 from components.ingest.side_files import SideFiles, find
 from components.ingest.side_keys import TIME, KeyColumns, Mask
-from components.ingest.side_table import VALUE_TYPES, SideConverter, describe_key, load
+from components.ingest.side_table import VALUE_TYPES, SideConverter, SideTable, describe_key, load
 
 
 class Joined(NamedTuple):
@@ -59,13 +59,19 @@ class TableJoin:
     def __init__(self, config: RowsConfig, files: SideFiles) -> None:
         self._files = files
         self._types = {name: type_ for name, type_ in config.types.items() if name in files.added}
-        converter, _ = load(files, self._types)
+        converter, table = load(files, self._types)
+        self._table: SideTable | None = table
         self._keys = converter.keys_of_data(config)
         self.types: Mapping[str, ValueType] = find_types(converter)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Every process reads the table, instead of receiving it with each bundle of rows.
+        return {**self.__dict__, "_table": None}
+
     def join(self, rows: pa.RecordBatch, file_range: FileRange, first: int) -> Joined:
         """Return the added columns of rows; see `Join`."""
-        _, table = load(self._files, self._types)
+        # Look up the table of the process once, because that requests the state of all files.
+        self._table = table = self._table or load(self._files, self._types)[1]
         keys, valid = self._keys.encode(rows)
         found = table.find(keys, valid)
         taken = pa.array(found, mask=found < 0)

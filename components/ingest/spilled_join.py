@@ -134,6 +134,7 @@ class SpilledJoin:
         self._converter = _infer_kinds(SideConverter(files, types, {}))
         self._keys = self._converter.keys_of_data(config)
         self.types: Mapping[str, ValueType] = find_types(self._converter)
+        self._paths: list[str] = []
         self._runs: dict[tuple[str, int], list[tuple[int, _Run]]] = {}
         self._chunk: tuple[int, pa.RecordBatch] | None = None
 
@@ -171,10 +172,9 @@ class SpilledJoin:
         index = (
             elements.pipeline
             | f"{name}/Once" >> beam.Create([file_io.join(self._folder, _INDEX)])
-            | f"{name}/WriteIndex" >> beam.Map(_write_index, beam.pvalue.AsList(runs))
+            | f"{name}/WriteIndex" >> beam.Map(_write_index, beam.pvalue.AsList(results), beam.pvalue.AsList(runs))
         )
-        wait = beam.pvalue.AsList(results), beam.pvalue.AsList(index)
-        return elements | f"{name}/Wait" >> beam.Map(lambda element, _results, _index: element, *wait)
+        return elements | f"{name}/Wait" >> beam.Map(lambda element, _index: element, beam.pvalue.AsList(index))
 
     def join(self, rows: pa.RecordBatch, file_range: FileRange, first: int) -> Joined:
         """Return the added columns of rows; see `Join`."""
@@ -195,17 +195,17 @@ class SpilledJoin:
         """Return the runs of a range, with their numbers among all runs."""
         if not self._runs:
             with file_io.open_binary(file_io.join(self._folder, _INDEX)) as file:
-                for index, fields in enumerate(json.loads(file.read())):
-                    run = _Run(**fields)
-                    self._runs.setdefault((run.file, run.number), []).append((index, run))
+                content = json.loads(file.read())
+            self._paths = content["partitions"]
+            for index, fields in enumerate(content["runs"]):
+                run = _Run(**fields)
+                self._runs.setdefault((run.file, run.number), []).append((index, run))
         return self._runs[file_range.path, file_range.number]
 
     def _read_run(self, index: int, run: _Run) -> pa.RecordBatch:
         """Return the added columns of all rows of a run, then the index of the row, which is null without a match."""
         if self._chunk is None or self._chunk[0] != index:
-            paths = (_path_of_partition(self._folder, partition) for partition in range(self._partitions))
-            parts = [batch for path in paths for batch in _read_batches([path], index)]
-            joined = pa.Table.from_batches(parts).combine_chunks()
+            joined = pa.Table.from_batches(list(_read_batches(self._paths, index))).combine_chunks()
             places = np.full(run.rows, -1)
             places[np.asarray(joined[ROW])] = np.arange(joined.num_rows)
             taken = pa.array(places, mask=places < 0)
@@ -287,15 +287,20 @@ def _infer_kinds(converter: SideConverter) -> SideConverter:
     return converter
 
 
-def _join_partition(partition: int, side_runs: list[_Run], runs: list[_Run], files: SideFiles, folder: str) -> int:
-    """Join a partition of both tables, and write the rows that match, with one batch per run of the data."""
+def _join_partition(partition: int, side_runs: list[_Run], runs: list[_Run], files: SideFiles, folder: str) -> str:
+    """Join a partition of both tables, and write the rows that match, with one batch per run of the data.
+
+    Returns:
+      The path of the file. If Beam repeats the partition, only the path of one attempt is used.
+    """
     order = {path: number for number, path in enumerate(files.paths)}
     sorted_runs = sorted(side_runs, key=lambda run: (order[run.file], run.number, run.first))
     table = SideTable(list(_read_batches([run.path for run in sorted_runs], partition)), files)
     schema = pa.schema([*((name, column.type) for name, column in table.columns.items()), (ROW, pa.int64())])
     keys = _read_batches([run.path for run in sorted(runs)], partition)
-    _write_batches(_path_of_partition(folder, partition), schema, (_look_up(batch, table) for batch in keys))
-    return partition
+    path = file_io.join(folder, f"partition-{uuid.uuid4().hex}.arrow")
+    _write_batches(path, schema, (_look_up(batch, table) for batch in keys))
+    return path
 
 
 def _look_up(batch: pa.RecordBatch, table: SideTable) -> pa.RecordBatch:
@@ -325,10 +330,6 @@ def _as_array(column: pa.ChunkedArray) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.nulls(0, column.type)
 
 
-def _path_of_partition(folder: str, partition: int) -> str:
-    return file_io.join(folder, f"partition-{partition:05d}.arrow")
-
-
 def _write_batches(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     with file_io.create(path) as file, pa.ipc.new_file(file, schema) as writer:
         for batch in batches:
@@ -342,6 +343,6 @@ def _read_batches(paths: Iterable[str], number: int) -> Iterator[pa.RecordBatch]
             yield reader.get_batch(number)
 
 
-def _write_index(path: str, runs: list[_Run]) -> None:
+def _write_index(path: str, partitions: list[str], runs: list[_Run]) -> None:
     with file_io.create(path) as file:
-        file.write(json.dumps([asdict(run) for run in sorted(runs)]).encode())
+        file.write(json.dumps({"partitions": partitions, "runs": [asdict(run) for run in sorted(runs)]}).encode())

@@ -108,7 +108,8 @@ def test_a_join_without_any_match_is_refused(tmp_path: Path, tables: dict[str, A
     assert "zeros in front" in raised.remedy
 
 
-@pytest.mark.parametrize("data_format", ["csv", pytest.param("parquet", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("data_format", ["csv", "parquet"])
 def test_a_table_on_disk_gives_the_same_rows_as_a_table_in_memory(
     tmp_path: Path, tables: dict[str, Any], data_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
