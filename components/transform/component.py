@@ -34,6 +34,7 @@ class Transform(TfxTransform):  # type: ignore[misc]
     """
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+    spec: Any
 
     def __init__(self, *, base_model: BaseChannel | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
