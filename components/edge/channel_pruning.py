@@ -22,7 +22,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from components.compat.tensorflow import is_functional, list_calls
-from components.edge.fine_tuning import NotMadeError
+from components.edge.fine_tuning import NotMadeError, check_layers
 
 Ids: TypeAlias = "npt.NDArray[np.int64]"
 """IDs of the channels of a tensor."""
@@ -74,8 +74,9 @@ def remove_channels(network: tf_keras.Model, share: float) -> CutNetwork:
       share: Share of the channels of a layer to remove, rounded down.
 
     Raises:
-      NotMadeError: If no layer can be cut.
+      NotMadeError: If no layer can be cut, or the network contains a Keras 3 model.
     """
+    check_layers(network)
     smaller = _remove(network, share)
     if not smaller.removed:
         reasons = ", ".join(f"{layer} ({reason})" for layer, reason in smaller.whole.items()) or "no such layer"

@@ -18,6 +18,7 @@ import tf_keras
 from components.base.errors import InputError
 from components.compat.tfmot import cluster_keeping_zeros
 from components.edge.config import VariantConfig
+from components.models import keras3
 from components.models.layers import Table
 
 layers = tf_keras.layers
@@ -47,6 +48,7 @@ def fine_tune(network: tf_keras.Model, variant: VariantConfig, steps: int, fit: 
     Raises:
       NotMadeError: If the network does not contain a layer to optimize, or TFMOT does not support it.
     """
+    check_layers(network)
     if not find_optimized_layers(network):
         raise NotMadeError(
             "expected dense or convolutional layers to prune, cluster or quantize, received none",
@@ -59,6 +61,19 @@ def fine_tune(network: tf_keras.Model, variant: VariantConfig, steps: int, fit: 
     if variant.trains_rounding:
         network = _quantize(network, variant, fit)
     return network
+
+
+def check_layers(network: tf_keras.Model) -> None:
+    """Check that the layers of a network can be changed.
+
+    Raises:
+      NotMadeError: If the network contains a Keras 3 model, whose layers TFMOT does not know.
+    """
+    if keras3.find_layers(network):
+        raise NotMadeError(
+            "expected a tf_keras network to cut, prune, cluster or train with rounding, received a Keras 3 model",
+            "quantize after the training instead, or build the network with tf_keras",
+        )
 
 
 def find_optimized_layers(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:

@@ -42,7 +42,6 @@ from components.edge import distillation, fine_tuning
 from components.edge.channel_pruning import remove_channels
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
-from components.models import keras3
 from components.trainer import warm_start
 from components.trainer.export import create_transformed_signature
 from components.trainer.input_columns import InputShard
@@ -129,12 +128,6 @@ class _VariantTraining:
         steps = variant.steps or math.ceil(_FINE_TUNING_FRACTION * self._plan.training.steps)
         rate = variant.learning_rate or _FINE_TUNING_FRACTION * self._plan.training.learning_rate
         fit = functools.partial(self._fit, steps=steps, rate=rate, seed=self._plan.training.seed, has_teacher=True)
-        changes_layers = variant.channels or variant.sparsity or variant.clusters or variant.trains_rounding
-        if changes_layers and keras3.find_layers(network):
-            raise NotMadeError(
-                "expected a tf_keras network to cut, prune, cluster or train with rounding, received a Keras 3 model",
-                "quantize after the training instead, or build the network with tf_keras",
-            )
         if variant.channels:
             smaller = remove_channels(network, variant.channels)
             network, result = smaller.network, {"removed": smaller.removed, "whole": smaller.whole}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,9 +13,11 @@ import tf_keras
 
 from components.compat.tensorflow import clone_lambda_layers, leave_unconverted
 from components.edge import fine_tuning
+from components.edge.channel_pruning import remove_channels
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError, fine_tune
 from components.features.feature_spec import Dense, Ids
+from components.models import keras3
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
@@ -101,3 +104,16 @@ def test_layer_that_cannot_be_copied_is_a_reason() -> None:
     model = tf_keras.Model(features, tf_keras.layers.Dense(2)(Own(2.0)(features)))
     with pytest.raises(NotMadeError, match="TFMOT does not support the network for qat"):
         fine_tune(model, VariantConfig(kind="qat"), STEPS, fit)
+
+
+@pytest.mark.parametrize(
+    "options", [{"kind": "pruned", "sparsity": 0.5}, {"kind": "qat"}, {"kind": "clustered", "clusters": 4}]
+)
+def test_variant_of_a_keras_3_model_is_refused(options: dict[str, Any]) -> None:
+    tensor = keras.Input((1,), name="a")
+    network = keras3.wrap(keras.Model({"a": tensor}, keras.layers.Dense(1)(tensor)))
+    message = "expected a tf_keras network .*, received a Keras 3 model"
+    with pytest.raises(NotMadeError, match=message):
+        fine_tune(network, VariantConfig(**options), STEPS, fit)
+    with pytest.raises(NotMadeError, match=message):
+        remove_channels(network, 0.5)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from components.base.errors import InputError
 from components.trainer import checkpoint
 from tests.support.programs import keras3_output
 from tests.support.runs.command import SUPPORT
@@ -66,3 +67,25 @@ def test_saved_model_predicts_as_keras_does(prepared: Prepared, tmp_path: Path, 
     # Independent workers may write the state at the same time.
     assert steps / 2 <= state[1] <= steps if name == "parameter_server" else state[1] == steps
     assert (weights["batch_normalization/moving_variance"] != 1).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alone", "multi_worker"])
+def test_warm_start_begins_with_the_weights_of_the_earlier_model(prepared: Prepared, tmp_path: Path, name: str) -> None:
+    predictions = []
+    earlier, later = tmp_path / "earlier", tmp_path / "later"
+    again = {"warm_start": True, "steps": 1, "learning_rate": 1e-9, **TRAININGS[name]}
+    for folder, config, base in ((earlier, CONFIG, None), (later, {**CONFIG, **again}, earlier)):
+        folder.mkdir()
+        Training(prepared, folder, config, model=MODEL, base=base).end()
+        served = in_child(folder / "serve.log", keras3_output.serve, prepared, folder)
+        predictions.append(served["predictions"]["serving_default"])
+    assert np.ptp(predictions[0]) > 0.5
+    # One step changes moving averages by a tenth of what the mean of a batch differs.
+    np.testing.assert_allclose(predictions[1], predictions[0], atol=0.05)
+
+
+@pytest.mark.extended
+def test_mesh_is_refused(prepared: Prepared, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a tf_keras network for a mesh, received a Keras 3 model"):
+        Training(prepared, tmp_path, {**CONFIG, "strategy": {"kind": "mesh", "data": 2}}, model=MODEL).end()
