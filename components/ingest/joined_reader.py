@@ -73,10 +73,10 @@ class TableJoin:
         # Look up the table of the process once, because that requests the state of all files.
         self._table = table = self._table or load(self._files, self._types)[1]
         keys, valid = self._keys.encode(rows)
-        found = table.find(keys, valid)
-        taken = pa.array(found, mask=found < 0)
-        columns = {name: column.take(taken) for name, column in table.columns.items()}
-        return Joined(columns, count_matches(self._keys, keys, valid, found >= 0, table.describe()))
+        matches = table.find(keys, valid)
+        indices = pa.array(matches, mask=matches < 0)
+        columns = {name: column.take(indices) for name, column in table.columns.items()}
+        return Joined(columns, count_matches(self._keys, keys, valid, matches >= 0, table.describe()))
 
 
 def find_types(converter: SideConverter) -> dict[str, ValueType]:
@@ -118,8 +118,8 @@ class JoinedReader:
     def __init__(self, rows: Reader, joins: Sequence[Join], selected: Sequence[str] = ()) -> None:
         self._rows, self._joins, self._selected = rows, joins, selected
         types = {name: type_ for join in joins for name, type_ in join.types.items()}
-        kept = {name: type_ for name, type_ in types.items() if not selected or name in selected}
-        self.properties = dataclasses.replace(rows.properties, joined=kept)
+        joined = {name: type_ for name, type_ in types.items() if not selected or name in selected}
+        self.properties = dataclasses.replace(rows.properties, joined=joined)
 
     def first_range(self, path: str, split: str | None) -> FileRange:
         """Return the first range of the data."""

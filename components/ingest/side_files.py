@@ -26,7 +26,7 @@ class SideFiles:
       number: Index of the table in `data.join`.
 
     Raises:
-      InputError: If there are no files of a supported format, or their columns differ.
+      InputError: If there are no files of a supported format, their columns differ, or a column is missing.
 
     Attributes:
       field: Field of the config, for messages.
@@ -50,6 +50,7 @@ class SideFiles:
                 )
             self.paths = [path for paths in input_files.files(data).values() for path in paths]
         self.columns = _read_columns(self.paths, self.format, self.csv)
+        self._check_own_columns()
 
     def _check_path(self) -> None:
         if with_spans := [path for path in self.join.path if spans.has_specs(path)]:
@@ -64,21 +65,11 @@ class SideFiles:
         names = self.join.columns or [name for name in self.columns if name not in self.join.keys]
         return {f"{self.join.prefix}{name}": name for name in names}
 
-    def check_columns(self, names: Sequence[str]) -> None:
-        """Check the columns of the config.
-
-        Args:
-          names: Columns of the data, including the columns that earlier joins add.
-
-        Raises:
-          InputError: If a column is missing, or the join adds a column that exists already.
-        """
-        sides = (("on", self.join.on), ("as_of", self.join.as_of))
-        for field, pairs in sides:
-            for name, side_name in pairs.items():
-                self._check_column(field, name, names, "the data")
-                self._check_column(field, side_name, self.columns, self.paths[0])
-        for field, side_names in (("columns", self.join.columns), ("csv.formats", self.csv.formats)):
+    def _check_own_columns(self) -> None:
+        """Check the columns of the side table that the config names."""
+        join, formats = self.join, self.csv.formats
+        fields = {"on": join.on.values(), "as_of": join.as_of.values(), "columns": join.columns, "csv.formats": formats}
+        for field, side_names in fields.items():
             for name in side_names:
                 self._check_column(field, name, self.columns, self.paths[0])
         if not self.added:
@@ -86,6 +77,19 @@ class SideFiles:
                 f"{self.field}: expected columns to add, received {', '.join(self.columns)} in {self.paths[0]}",
                 "remove the join, or name fewer columns in on",
             )
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Check the columns of the data.
+
+        Args:
+          names: Columns of the data, including the columns that earlier joins add.
+
+        Raises:
+          InputError: If a column of the key is missing, or the join adds a column that exists already.
+        """
+        for field, pairs in (("on", self.join.on), ("as_of", self.join.as_of)):
+            for name in pairs:
+                self._check_column(field, name, names, "the data")
         if shared := [name for name in self.added if name in names]:
             raise InputError(
                 f"{self.field}: expected columns that the data does not have, received {shared[0]!r}",

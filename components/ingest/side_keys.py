@@ -189,7 +189,7 @@ def _are_integers(texts: pa.Array) -> bool:
 
 
 def _to_texts(column: pa.Array) -> pa.Array:
-    """Return a column as text, where whole numbers have no decimal point, and times have microseconds in UTC."""
+    """Return a column as text, with whole numbers without a decimal point, and times in UTC with microseconds."""
     if pa.types.is_floating(column.type) and len(column):
         numbers = np.asarray(column.cast(pa.float64()).fill_null(np.nan))
         is_whole = (np.floor(numbers) == numbers) & (np.abs(numbers) < 2.0**63)

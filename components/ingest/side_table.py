@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from components.base.errors import InputError, MachineError
 from components.data import file_io
-from components.data.arrow_columns import is_list
+from components.data.arrow_columns import all_missing, is_list
 from components.data.missing import without_nan
 from components.ingest.blocks import Block, BlockSource, RowLog
 from components.ingest.column_types import ARROW_TYPES, KINDS, ColumnConverter, InvalidValue, Kind, quote
@@ -35,7 +35,7 @@ class SideConverter:
     Attributes:
       files: The files of the table.
       types: Name of an added column → type that the config sets.
-      kinds: Column of the table, with its own name → kind; empty before `infer`.
+      kinds: Column of the table, under its name there → kind; empty before `infer`.
       lists: Columns of the table whose values are lists.
     """
 
@@ -80,9 +80,8 @@ class SideConverter:
         self._refuse(block, self._find_invalid_times(columns))
         arrays = {name: converted.column(converted.schema.get_field_index(at)) for name, at in self.files.added.items()}
         for name, type_ in self.schema.items():
-            if arrays[name].type != type_:
-                # A block without values may have another type.
-                arrays[name] = pa.nulls(len(valid), type_)
+            # A block without values may have another type.
+            arrays[name] = pa.nulls(len(valid), type_) if all_missing(arrays[name]) else arrays[name].cast(type_)
         arrays |= {**keys, ROW: pa.array(np.arange(first, first + len(valid)))}
         rows = pa.array(np.flatnonzero(valid))
         return pa.RecordBatch.from_arrays([column.take(rows) for column in arrays.values()], list(arrays))
@@ -135,7 +134,7 @@ class SideConverter:
         """Check that all rows of the files could be read.
 
         Raises:
-          InputError: If a row is bad. The message names the first one.
+          InputError: If a row is bad. The message names the first bad row.
         """
         counts = row_log.close()
         if counts.bad:
@@ -180,9 +179,9 @@ class SideTable:
         # Both sorts are stable, so rows with the same key and time keep the order of the files.
         has_time = TIME in table.column_names
         order = np.lexsort((np.asarray(table[TIME]), hashes)) if has_time else np.argsort(hashes, kind="stable")
-        taken = pa.array(order)
-        # Sort one column at a time, which needs less memory than a sorted table beside a contiguous one.
-        columns = {name: pa.concat_arrays(table[name].chunks).take(taken) for name in table.column_names}
+        indices = pa.array(order)
+        # Sort one column at a time, which needs less memory than copies of the whole table.
+        columns = {name: pa.concat_arrays(table[name].chunks).take(indices) for name in table.column_names}
         self._columns = {name: column for name, column in columns.items() if not is_encoded(name)}
         self._keys = {name: column for name, column in columns.items() if is_encoded(name)}
         hashes = hashes[order]

@@ -44,7 +44,7 @@ _INDEX = "index.json"
 
 
 def find_limit() -> int:
-    """Return the bytes of a side table up to which every process holds it in memory: an eighth of a core's memory."""
+    """Return the largest size in bytes of a side table in memory: an eighth of the machine's memory per core."""
     return memory()[0] // (8 * (os.cpu_count() or 1))
 
 
@@ -208,8 +208,8 @@ class SpilledJoin:
             joined = pa.Table.from_batches(list(_read_batches(self._paths, index))).combine_chunks()
             places = np.full(run.rows, -1)
             places[np.asarray(joined[ROW])] = np.arange(joined.num_rows)
-            taken = pa.array(places, mask=places < 0)
-            columns = {name: _as_array(joined[name]).take(taken) for name in (*self.schema, ROW)}
+            indices = pa.array(places, mask=places < 0)
+            columns = {name: _as_array(joined[name]).take(indices) for name in (*self.schema, ROW)}
             self._chunk = index, pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
         return self._chunk[1]
 

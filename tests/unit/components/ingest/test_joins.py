@@ -65,7 +65,7 @@ def numbers(column: pd.Series) -> np.ndarray:
 
 
 def merge(rows: pd.DataFrame, side: pd.DataFrame, on: list[str]) -> pd.DataFrame:
-    """Return the left join of pandas, in which keys with a missing value do not match."""
+    """Return the left join of pandas, without matches of keys with a missing value."""
     merged = rows.merge(side.dropna(subset=on), on=on, how="left")
     assert len(merged) == len(rows)
     return merged
@@ -103,7 +103,7 @@ def test_rows_equal_those_of_pandas(tmp_path: Path, data_format: str, side_forma
             "time": make_times(random, count),
         }
     )
-    # A permutation of distinct pairs, of which the rows have some.
+    # Distinct pairs in random order; the rows have some of them.
     pairs = [(zone * 2**55 + 1, half / 2) for zone in range(most) for half in range(9)]
     chosen = random.permutation(len(pairs))[: int(random.integers(1, len(pairs)))]
     zones = pd.DataFrame([pairs[at] for at in chosen], columns=["zone", "half"])
@@ -182,6 +182,14 @@ def test_types_of_keys(tmp_path: Path, case: str) -> None:
     pa.parquet.write_table(side, tmp_path / "side.parquet")
     joined, _ = read(config(tmp_path / "rows.csv", {"path": str(tmp_path / "side.parquet"), "on": "k"}))
     assert joined["value"].tolist() == expected
+
+
+def test_code_is_a_number_if_its_type_is_set(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,k\n1,07\n0,8\n")
+    (tmp_path / "side.csv").write_text("k,value\n7,x\n8,y\n")
+    join = {"path": str(tmp_path / "side.csv"), "on": "k"}
+    assert read(config(tmp_path / "rows.csv", join))[0]["value"].tolist() == [None, "y"]
+    assert read(config(tmp_path / "rows.csv", join, types={"k": "int"}))[0]["value"].tolist() == ["x", "y"]
 
 
 def test_integers_of_a_column_of_doubles_match_texts(tmp_path: Path) -> None:
@@ -264,7 +272,8 @@ CSV = {"rows": "a,k,t\n1,x,5\n0,y,6\n", "side": "k,t,value\nx,1,2\ny,2,3\n"}
         ({"on": "k"}, {"side": "k,value\nx,1\ny,2\nx,3\n"}, "received k = 'x' in SIDE, row 2 and in SIDE, row 4"),
         ({"on": "k"}, {"side": "k,value\n7,1\n8,2\n7.0,3\n"}, "received k = 7 in SIDE, row 2 and in SIDE, row 4"),
         ({"on": "k"}, {}, "expected columns that the data does not have, received 't'"),
-        ({"on": "K"}, {}, "data.join[0].on: expected a column of the data, received 'K'; expected one of a, k, t"),
+        ({"on": "K"}, {}, "data.join[0].on: expected a column of SIDE, received 'K'; expected one of k, t, value"),
+        ({"on": {"K": "k"}}, {}, "expected a column of the data, received 'K'; expected one of a, k, t"),
         ({"on": {"k": "key"}}, {}, "data.join[0].on: expected a column of SIDE, received 'key'"),
         ({"as_of": {"t": "when"}}, {}, "data.join[0].as_of: expected a column of SIDE, received 'when'"),
         ({"on": "k", "csv": {"formats": {"w": "percent"}}}, {}, "data.join[0].csv.formats: expected a column of SIDE"),

@@ -48,7 +48,7 @@ LABEL = ["data.label=size", "features.columns={zone: vocab}", "evaluation.slices
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (["data.join=[{path: ZONES, on: zon}]"], "data.join[0].on: expected a column of the data, received 'zon'"),
+        (["data.join=[{path: ZONES, on: zon}]"], "/zones.csv, received 'zon'; did you mean 'zone'?"),
         (LABEL, "data.label: expected a column of data.path, received 'size', which data.join adds"),
         (["data.where=sizes > 1"], "the data has no column 'sizes'"),
     ],
