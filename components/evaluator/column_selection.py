@@ -41,9 +41,9 @@ def select_columns(
 ) -> ColumnSelection:
     """Find the largest set of unneeded columns that a greedy search finds.
 
-    The columns inside the noise are tried together. A set that does not pass is divided into the less and the more
-    important half, which are tried one after the other along with the columns that passed. Of two copies, the less
-    important one passes.
+    The columns inside the noise are tried together. A set that does not pass is divided into the half that is more
+    likely noise and the other half, which are tried one after the other along with the columns that passed. Of two
+    copies, the less important one passes.
 
     Args:
       importances: The importance of all columns.
@@ -67,7 +67,7 @@ def select_columns(
 
 
 def find_inside_noise(importances: Sequence[ColumnImportance]) -> list[ColumnImportance]:
-    """Return the columns whose importance is inside the noise, in ascending order of importance."""
+    """Return the columns whose importance is inside the noise, those that are most likely noise first."""
     by_probability = sorted(importances, key=lambda column: (_compute_probability(column.loss), column.column))
     important = 0
     while important < len(by_probability):
@@ -75,7 +75,7 @@ def find_inside_noise(importances: Sequence[ColumnImportance]) -> list[ColumnImp
         if _compute_probability(by_probability[important].loss) > _LEVEL / (len(by_probability) - important):
             break
         important += 1
-    return sorted(by_probability[important:], key=lambda column: (column.loss.value, column.column))
+    return sorted(by_probability[important:], key=lambda column: (-_compute_probability(column.loss), column.column))
 
 
 def _compute_probability(loss: Estimate) -> float:

@@ -63,7 +63,7 @@ class ColumnSelection:
     """The columns that the model predicts equally well without; see components/evaluator/column_selection.
 
     Attributes:
-      unneeded: The columns, in ascending order of importance.
+      unneeded: The columns, those that are most likely noise first.
       loss: Increase of the mean loss if the model reads other rows' values of all these columns; None without columns.
       limit: Largest increase that counts as equally well.
       kept: Other columns whose importance is inside the noise → the reason why they are needed or may be.
