@@ -39,8 +39,11 @@ class Transform(TfxTransform):  # type: ignore[misc]
     def __init__(self, *, base_model: BaseChannel | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         if base_model is not None:
-            spec = self.spec
-            self.spec = _Spec(**spec.exec_properties, **spec.inputs, **spec.outputs, **{BASE_MODEL: base_model})
+            # TFX's constructor creates a specification without this input.
+            component: Any = self
+            stock = component.spec
+            channels = {**stock.inputs, **stock.outputs, BASE_MODEL: base_model}
+            component.spec = _Spec(**stock.exec_properties, **channels)
 
 
 class StockTransform(TfxTransform):  # type: ignore[misc]

@@ -68,6 +68,7 @@ def test_descriptors_have_the_outputs_and_dependencies_of_the_nodes(tmp_path: Pa
         rows,
         "tune={learning_rate: {log: [0.001, 0.1]}}",
         "training.warm_start=true",
+        "features.columns.company={vocab: {keep_runs: 2}}",
         "edge=[{quantize: int8}]",
         f"predict={{path: {rows}}}",
         "monitor={requests: log}",
