@@ -218,8 +218,8 @@ class ModelConfig(Section):
     """User's run_fn with the interface of TFX, which builds, trains and exports the model: package.module.function, or
     a file such as path/to/module.py."""
     build: Build | None = None
-    """User's function (inputs, outputs) → tf_keras.Model of logits, which only builds the network:
-    package.module.function, or path/to/module.py:function."""
+    """User's function (inputs, outputs) → tf_keras.Model or keras.Model of Keras 3, of logits, which only builds the
+    network: package.module.function, or path/to/module.py:function."""
     train: Train | None = None
     """User's function (data) → a trained model of scikit-learn, LightGBM, XGBoost, ONNX or TensorFlow, which is
     exported like the models of this project: package.module.function, or path/to/module.py:function. It runs in one
