@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -448,10 +449,19 @@ def list_weights(network: tf_keras.Model) -> list[Weight]:
         *nested_weights,
         *tables,
         *(
-            Weight(variable.name.removesuffix(":0"), variable, () if id(variable) in embeddings else None)
-            for variable in remaining
+            Weight(name, variable, () if id(variable) in embeddings else None)
+            for name, variable in zip(_number_names(remaining), remaining, strict=True)
         ),
     ]
+
+
+def _number_names(variables: Sequence[tf.Variable]) -> Iterator[str]:
+    """Yield a unique name for each variable, because layers inside a user's layer may give their variables one name."""
+    counts = Counter[str]()
+    for variable in variables:
+        name = variable.name.removesuffix(":0")
+        counts[name] += 1
+        yield name if counts[name] == 1 else f"{name} ({counts[name]})"
 
 
 def _read_entries(file: str | None, op: Mapping[str, Any]) -> list[bytes] | None:

@@ -22,6 +22,7 @@ from components.models import keras3
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
+from components.trainer import warm_start
 from components.trainer.config import TrainingConfig
 from components.trainer.gradients import create_gradient_function
 from components.trainer.mesh import MeshCopies, create_mesh
@@ -198,6 +199,40 @@ def test_names_and_policy_do_not_depend_on_earlier_networks(monkeypatch: pytest.
     names = [variable.name for variable in first.variables]
     assert names == [variable.name for variable in second.variables]
     assert "dense_1/kernel:0" in names, "the optimizer decays variables with this name"
+
+
+class _Noise(keras.layers.Layer):  # type: ignore[misc]
+    """A user's layer with layers inside, whose variables have the same names, and with random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(name="noise")
+        self.layers = [keras.layers.Dense(3), keras.layers.Dense(3)]
+        self.table = keras.layers.Embedding(5, 3)
+        self.seed = keras.random.SeedGenerator(5)
+
+    def call(self, tensors: Any, training: bool = False) -> Any:
+        output = self.layers[1](self.layers[0](tensors["pixels"])) + self.table(tensors["plan"])
+        return output + keras.random.normal((3,), seed=self.seed) if training else output
+
+
+def test_layers_inside_a_users_layer_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = []
+
+    def create(*_: Any) -> Any:
+        tensors = {name: tensor for name, tensor in keras3.input_layers(INPUTS).items() if name in ("pixels", "plan")}
+        models.append(keras.Model(tensors, keras.layers.Dense(1)(_Noise()(tensors))))
+        return models[-1]
+
+    network, rows = build_by(create, monkeypatch), create_rows(9)
+    features = {name: rows[name] for name in ("pixels", "plan")}
+    np.testing.assert_allclose(network(features, training=False), models[0].predict(features, verbose=0), atol=1e-6)
+    first, second = (network(features, training=True).numpy() for _ in range(2))
+    assert (np.abs(first - second) > 1e-3).all(), "every call draws other numbers"
+    [state] = network.non_trainable_variables
+    assert state.numpy().tolist() == [5, 2]
+    weights = warm_start.list_weights(network)
+    assert len({weight.name for weight in weights}) == len(network.variables) == 8
+    assert [weight.variable.shape for weight in weights if weight.features == ()] == [(5, 3)]
 
 
 @pytest.mark.extended
