@@ -21,8 +21,9 @@ from components.base.config_section import Loss, Task
 from components.evaluator.binning import Floats, Ints
 from components.evaluator.dependence import Interaction
 
-_LEAST = 1e-6
-"""Probabilities are limited to [1e-6, 1 - 1e-6], and means of counts to 1e-6 and more, before the logarithm."""
+_LEAST, _LEAST_OF_CLASSES = 1e-6, 1e-30
+"""Probabilities are limited to [1e-6, 1 - 1e-6], and means of counts to 1e-6 and more, before the logarithm: 1 less a
+float32 close to 1 is inexact. Probabilities of classes are limited to 1e-30, because small float32 are exact."""
 _ROUNDING = 1e-5
 """Variation of float32 predictions by rounding, relative to their size; smaller effects count as 0."""
 
@@ -60,7 +61,7 @@ def _log_odds(probabilities: Floats) -> Floats:
 
 def _log_ratios(probabilities: Floats) -> Floats:
     """Return the logarithms less their mean over the classes, which are the logits less their mean."""
-    logarithms = np.log(np.maximum(probabilities, _LEAST))
+    logarithms = np.log(np.maximum(probabilities, _LEAST_OF_CLASSES))
     return logarithms - logarithms.mean(axis=1, keepdims=True)
 
 
