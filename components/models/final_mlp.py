@@ -101,8 +101,15 @@ class BilinearForms(tf_keras.layers.Layer):  # type: ignore[misc]
 
     def call(self, streams: list[tf.Tensor]) -> tf.Tensor:
         """Multiply the parts."""
+        # Matrix products by head: the converter for devices cannot divide an einsum with several outputs.
         first, second = (
-            tf.reshape(tf.cast(stream, self.compute_dtype), [-1, self.heads, stream.shape[-1] // self.heads])
+            tf.transpose(
+                tf.reshape(tf.cast(stream, self.compute_dtype), [-1, self.heads, stream.shape[-1] // self.heads]),
+                [1, 0, 2],
+            )
             for stream in streams
         )
-        return tf.einsum("bhjo,bhj->bo", tf.einsum("bhi,hijo->bhjo", first, self.matrices), second)
+        width = first.shape[-1]
+        products = tf.matmul(first, tf.reshape(self.matrices, [self.heads, width, width * self.outputs]))
+        products = tf.reshape(products, [self.heads, -1, width, self.outputs])
+        return tf.reduce_sum(products * second[..., tf.newaxis], axis=[0, 2])

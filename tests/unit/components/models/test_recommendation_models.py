@@ -240,3 +240,15 @@ def test_ple_is_as_good_as_a_shared_network_of_its_size_where_labels_have_no_fea
         sizes.append(model.count_params())
         losses.append(np.mean(kind_losses))
     assert (sizes, losses[1] <= losses[0] < 0.1) == ([1050, 920], True), losses
+
+
+@pytest.mark.extended
+def test_final_mlp_can_be_converted_for_devices() -> None:
+    model, _ = build_random(2, kind="final_mlp", hidden=(7, 6), first_gate=("user",))
+    rows = {name: tf.constant(values) for name, values in make_rows().items()}
+    specs = {name: tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype, name) for name, tensor in rows.items()}
+    predict = tf.function(lambda **features: {"logits": model(features)}, autograph=False)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([predict.get_concrete_function(**specs)], model)
+    interpreter = tf.lite.Interpreter(model_content=converter.convert())
+    answers = interpreter.get_signature_runner()(**{name: tensor.numpy() for name, tensor in rows.items()})
+    NEAR.assert_close(answers["logits"], model(rows).numpy())
