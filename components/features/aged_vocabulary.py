@@ -69,8 +69,7 @@ class Change(NamedTuple):
 class AgedVocabularyAccumulator(VocabularyAccumulator):
     """Counts texts, and adds them to the counts of an earlier model.
 
-    Unlike its base class, it holds all distinct texts at the end, because rare texts may be frequent together with
-    earlier runs.
+    All distinct texts are in memory at the end, because rare texts may be frequent together with earlier runs.
 
     Attributes:
       name: Name of the vocabulary.

@@ -20,8 +20,8 @@ def final_mlp(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
     Two-Stream MLP Model for CTR Prediction).
 
     A number between 0 and 2 weights every feature of an mlp. It is a function of the columns of `first_gate` or
-    `second_gate`, or a learned constant. The logit is the sum of a linear function of each mlp's output, and of one
-    bilinear form per head, which multiplies a part of the first output with a part of the second output.
+    `second_gate`, or a learned constant. The logit adds linear functions of both outputs and one bilinear form per
+    head, which multiplies a part of the first output with a part of the second output.
     """
     tensors = parts.input_layers(inputs)
     features = parts.features(config, inputs, tensors)

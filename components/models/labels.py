@@ -57,7 +57,7 @@ def mmoe(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
 
 
 def ple(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Build levels of experts, some of which belong to a single label (Tang et al. 2020, Progressive Layered
+    """Build levels of experts, shared or for a single label (Tang et al. 2020, Progressive Layered
     Extraction: A Novel Multi-Task Learning Model for Personalized Recommendations).
 
     In every level, each label has `label_experts` experts, and all labels share `experts` experts. The output of a

@@ -22,7 +22,7 @@ class ListBlocks(NamedTuple):
 
     Attributes:
       size: Number of rows in a block, with padding.
-      order: Numbers of the rows, those of a list next to each other; [rows].
+      order: Numbers of the rows, ordered by list; [rows].
       starts: Position of a list's first row in `order`; [lists].
       sizes: Number of rows of a list; [lists].
       parts: Number of blocks of a list; [lists].
@@ -43,8 +43,8 @@ class ListBlocks(NamedTuple):
 
         Args:
           blocks: Numbers of the blocks; int64 [n].
-          seeds: Seeds of the order in which the rows of the lists are divided into blocks, int64 [n, 2]; blocks of a
-            list with different seeds may have rows in common. If None, rows keep their order.
+          seeds: Seeds that decide how the rows of the lists are divided into blocks, int64 [n, 2]; blocks of a list
+            with different seeds may have rows in common. If None, rows keep their order.
 
         Returns:
           Numbers of the rows, int64 [n * size], and whether a row is not padding, bool [n * size].
