@@ -10,8 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from components.base.config_section import Task
 from components.evaluator.config import (
     DEFAULT_METRICS,
     GROUP_METRICS,
@@ -81,12 +82,12 @@ def _metrics() -> str:
     rows = []
     numbered = ((name, metric) for name, metric, _ in NUMBERED_METRICS)
     for name, metric in (*METRICS.built_in.items(), *RETRIEVAL_METRICS.items(), *numbered):
-        (task,) = metric.tasks
+        task, *further = sorted(metric.tasks, key=get_args(Task).index)
         loss = next((f"with loss: {loss}" for loss, names in LOSS_METRICS.items() if name in names), "if named")
         loss = "with `evaluation.group`" if name in GROUP_METRICS.get(task, ()) and metric.grouped else loss
         default = "yes" if name in DEFAULT_METRICS[task] else loss
         made = "ours" if metric.module else f"`{metric.tfma_class}`"
-        rows.append([f"`{name}`", task, metric.better, default, made])
+        rows.append([f"`{name}`", ", ".join((task, *further)), metric.better, default, made])
     return f"\n{_table(['metric', 'task', 'better is', 'computed', 'TFMA class'], rows)}\n"
 
 

@@ -10,7 +10,7 @@ from components.features.base_op import Embedded
 from components.features.config import Hashed
 from components.features.host import EXPORTED_OPS
 from components.features.image_ops import Image
-from components.models.config import IMAGE_KINDS, RETRIEVAL_KINDS, ModelConfig
+from components.models.config import ANOMALY_KIND, IMAGE_KINDS, RETRIEVAL_KINDS, ModelConfig
 
 
 def check_edge(config: Any) -> Iterator[Problem]:
@@ -22,6 +22,8 @@ def check_edge(config: Any) -> Iterator[Problem]:
     if len(config.data.declared_labels) > 1:
         why = "the gate of variants compares the predictions of one label"
         yield Problem(("edge",), f"does not go together with data.labels: {why}; remove one of both")
+    if config.data.task == "anomaly":
+        yield Problem(("edge",), "does not go together with the task anomaly, which has no label to judge; remove it")
     if config.data.task == "multilabel":
         why = "the gate of variants compares one value per row"
         yield Problem(("edge",), f"does not go together with the task multilabel: {why}; remove it")
@@ -49,7 +51,7 @@ def _check_variants(config: Any) -> Iterator[Problem]:
         if variant.student and variant.student.kind in IMAGE_KINDS and not has_images:
             message = f"{variant.student.kind} reads images; give a column the operation image, or choose another kind"
             yield Problem(("edge", number, "student", "kind"), message)
-        if variant.student and variant.student.kind in RETRIEVAL_KINDS:
+        if variant.student and variant.student.kind in (*RETRIEVAL_KINDS, ANOMALY_KIND):
             received = variant.student.kind
             message = f"expected a kind of a classification or a regression, received {received}; choose another kind"
             yield Problem(("edge", number, "student", "kind"), message)

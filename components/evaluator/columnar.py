@@ -23,6 +23,7 @@ from components.evaluator.binned_sums import EMPTY, Counted, Slices
 from components.evaluator.binning import Floats
 from components.evaluator.columnar_metric import COLUMN, ColumnarCombiner, raise_weights
 from components.evaluator.grouped_rows import GroupedRows
+from components.evaluator.pseudo_anomalies import add_permuted_rows
 from components.evaluator.ranking import Ranking
 from components.evaluator.ranking_metrics import GroupedCombiner
 from components.evaluator.saved_model import Evaluated, Model
@@ -47,6 +48,7 @@ class Evaluation:
       label_columns: Columns that the preprocessing signatures read; None if they may read any column of the examples.
       mistakes: Which mistakes of the candidate to collect; None to collect none.
       group: Column whose values are the groups of grouped metrics; None if the config does not name such metrics.
+      permuted: Columns that are permuted in pseudo anomalies, which are added to the rows; empty to add none.
     """
 
     eval_config: bytes
@@ -54,6 +56,7 @@ class Evaluation:
     label_columns: tuple[str, ...] | None
     mistakes: Search | None = None
     group: str | None = None
+    permuted: tuple[str, ...] = ()
 
     def config(self) -> tfma.EvalConfig:
         """Parse TFMA's config."""
@@ -143,6 +146,8 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
         most_rows = min(counter.most_rows for counter in self._counters)
         batches = itertools.chain.from_iterable(divide(batch, most_rows) for batch in self._examples.read(file_range))
         for batch in batches:
+            if permuted := self._evaluations[0].permuted:
+                batch = add_permuted_rows(batch, permuted)
             # The models predict all labels at once.
             outputs: dict[str, Columns] = {}
             for number, counter in enumerate(self._counters):

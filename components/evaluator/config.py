@@ -55,6 +55,7 @@ _QUANTILES = "components.evaluator.quantile_metrics"
 _RANKING = "components.evaluator.ranking_metrics"
 _RETRIEVED = "components.evaluator.retrieval_metrics"
 _BINARY = frozenset[Task]({"binary"})
+_RANKED = frozenset[Task]({"binary", "anomaly"})
 _MULTICLASS = frozenset[Task]({"multiclass"})
 _MULTILABEL = frozenset[Task]({"multilabel"})
 _REGRESSION = frozenset[Task]({"regression"})
@@ -68,8 +69,8 @@ def _make_grouped(measure: str, task: Task = "binary") -> Metric:
 
 
 _BUILT_IN: dict[str, Metric] = {
-    "auc": Metric("ScoreArea", _BINARY, both_classes=True, module=_OURS),
-    "auc_precision_recall": Metric("ScorePrecisionRecallArea", _BINARY, both_classes=True, module=_OURS),
+    "auc": Metric("ScoreArea", _RANKED, both_classes=True, module=_OURS),
+    "auc_precision_recall": Metric("ScorePrecisionRecallArea", _RANKED, both_classes=True, module=_OURS),
     "binary_accuracy": Metric("BinaryAccuracy", _BINARY),
     "binary_crossentropy": Metric("BinaryCrossEntropy", _BINARY, better="lower"),
     "calibration": Metric("HistogramCalibration", _BINARY, better="nearer 1", module=_OURS),
@@ -125,8 +126,8 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("recall_at_0.7", Metric("Recall", _BINARY), "thresholds"),
     ("f1_at_0.7", Metric("F1Score", _BINARY), "thresholds"),
     ("binary_accuracy_at_0.7", Metric("BinaryAccuracy", _BINARY), "threshold"),
-    ("precision_at_100", Metric("PrecisionOfTop", _BINARY, module=_OURS), "rows"),
-    ("recall_at_100", Metric("RecallOfTop", _BINARY, module=_OURS), "rows"),
+    ("precision_at_100", Metric("PrecisionOfTop", _RANKED, module=_OURS), "rows"),
+    ("recall_at_100", Metric("RecallOfTop", _RANKED, module=_OURS), "rows"),
     ("ndcg_at_10", _make_grouped("gain"), "rows"),
     ("mrr_at_10", _make_grouped("reciprocal_rank"), "rows"),
     ("group_recall_at_10", _make_grouped("recall"), "rows"),
@@ -154,6 +155,7 @@ DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "multilabel": ("log_loss", "micro_f1", "macro_f1", "macro_auc", "macro_average_precision", "hamming_loss"),
     "regression": ("mean_squared_error", "mean_absolute_error"),
     "retrieval": ("recall_at_10", "ndcg_at_10", "mrr", "coverage_at_10", "popularity_at_10"),
+    "anomaly": ("auc", "auc_precision_recall"),
 }
 
 FORECAST_METRICS = ("mase", "wape")

@@ -137,7 +137,7 @@ def _quantiles_option(known: Metric, plan: EvaluationPlan) -> dict[str, Any]:
 def _diagnostics(task: Task, names: list[str], **positive: float) -> list[tfma.MetricConfig]:
     """Return the metrics that add plots and intervals; metrics of other tasks compute their intervals themselves."""
     ours = plot_metrics.__name__
-    if task == "binary":
+    if task in ("binary", "anomaly"):
         return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names, **positive)]
     if task == "regression":
         return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]

@@ -44,7 +44,7 @@ from components.evaluator.gate import judge
 from components.evaluator.importance import Importance
 from components.evaluator.linear_model import LinearModel
 from components.evaluator.mistakes import Mistake
-from components.evaluator.plan import EvaluationPlan
+from components.evaluator.plan import PSEUDO_LABEL, EvaluationPlan
 from components.evaluator.ranking_metrics import make_grouping_error
 from components.evaluator.verdict import Measured, SliceMetrics, Verdict
 from components.features.expression import Label
@@ -179,7 +179,7 @@ class Executor(StockExecutor):
         reasons = (_needs_stock(examples, specification, task) for specification in specifications)
         reason = next(filter(None, reasons), None)
         needs_columns = evaluations[0].plan.forecasts or any(specification.group for specification in specifications)
-        if reason and (task in ("multilabel", "retrieval") or needs_columns):
+        if reason and (task in ("anomaly", "multilabel", "retrieval") or needs_columns):
             raise make_grouping_error(f"TFX's own executor, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
@@ -233,7 +233,14 @@ def _specify(evaluation: LabelEvaluation, models: Mapping[str, str]) -> Evaluati
     plan, label = evaluation.plan, evaluation.label
     candidate = evaluation.candidate
     mistakes_search = worst_mistakes.search(plan, label, candidate.threshold if candidate else plot_data.AT)
-    return Evaluation(config.SerializeToString(), models, plan.label_columns, mistakes_search, plan.find_group(label))
+    return Evaluation(
+        config.SerializeToString(),
+        models,
+        plan.label_columns,
+        mistakes_search,
+        plan.find_group(label),
+        (plan.feature_columns or ()) if plan.label_key == PSEUDO_LABEL else (),
+    )
 
 
 def _needs_stock(examples: Artifact, specification: Evaluation, task: Task) -> str | None:
@@ -287,6 +294,8 @@ def _measure_leakage(plan: EvaluationPlan, label: Label, inputs: Inputs) -> Leak
     """Look for feature columns that alone predict the label."""
     if plan.task == "retrieval":
         return Leakage(unknown="a retrieval does not predict the label")
+    if plan.task == "anomaly":
+        return Leakage(unknown="an anomaly model does not learn the label")
     if plan.task == "multilabel":
         return Leakage(unknown="it is only looked for in labels with one value per row")
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
@@ -307,6 +316,8 @@ def _measure_linear_model(plan: EvaluationPlan, label: Label, inputs: Inputs) ->
         return LinearModel(unknown="evaluation.linear_model_rows is 0")
     if plan.task == "retrieval":
         return LinearModel(unknown="a retrieval does not predict the label")
+    if plan.task == "anomaly":
+        return LinearModel(unknown="an anomaly model does not learn the label")
     if plan.task == "multilabel":
         return LinearModel(unknown="it is only trained on labels with one value per row")
     if plan.feature_columns is None:
@@ -324,6 +335,8 @@ def _interpret_model(evaluation: LabelEvaluation, inputs: Inputs) -> tuple[Impor
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     specification = _specify(evaluation, {"": _find_saved_model(inputs[keys.MODEL_KEY])})
     (spec,), folder = specification.config().model_specs, specification.models[""]
+    if plan.task == "anomaly":
+        return Importance(unknown="an anomaly model does not have a loss of labels")
     if plan.feature_columns is None:
         return _not_interpreted("the columns of features of own code are not known")
     if not rows:

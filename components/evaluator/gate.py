@@ -112,6 +112,8 @@ _COMPARED = (
     # absolute error.
     ("mean_squared_error", "mean_absolute_error"),
     ("log_loss",),
+    # Of anomalies; binary models have losses as well.
+    ("auc",),
     # In a small catalogue the first ten items may be nearly all.
     _RANKED,
 )

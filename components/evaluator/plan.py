@@ -9,6 +9,9 @@ from components.evaluator.config import FORECAST_METRICS, LOSS_METRICS, Evaluati
 from components.features import feature_names
 from components.features.expression import Label
 
+PSEUDO_LABEL = "__is_permuted__"
+"""Column of a batch that is 1 for pseudo anomalies, with which an anomaly model without a label is evaluated."""
+
 
 class EvaluationPlan(Section):
     """Everything from the config that the verdict depends on."""

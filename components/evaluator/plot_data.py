@@ -59,7 +59,7 @@ class ModelPlots:
     """The plots of one model on the whole eval split.
 
     Attributes:
-      predictions: Rows by prediction, ascending, for a binary task or a regression.
+      predictions: Rows by prediction, ascending, for a binary task, a regression or anomalies.
       residuals: Rows by label - prediction, ascending, for a regression.
       confusion: Confusion matrix for a multiclass task.
       at: Smallest probability of the decision 1, for a binary task.
@@ -76,7 +76,7 @@ class Plots(JsonResult):
     """The plots of an evaluation.
 
     Attributes:
-      task: binary, multiclass or regression.
+      task: The task.
       candidate: Plots of the evaluated model.
       baseline: Plots of the latest blessed model on the same rows; None before the first model is blessed.
     """

@@ -58,7 +58,7 @@ def search(plan: EvaluationPlan, label: Label, at: float = AT) -> Search | None:
       at: Smallest probability for which a binary model predicts class 1.
     """
     count = plan.select_label(label).worst_mistakes
-    if not count or not plan.image_columns or plan.label_columns is None or plan.task in ("multilabel", "regression"):
+    if not count or not plan.image_columns or plan.label_columns is None or plan.task not in ("binary", "multiclass"):
         return None
     return Search(count, plan.image_columns[0], plan.label_columns[0] if plan.task == "multiclass" else None, at)
 

@@ -103,7 +103,7 @@ class Label:
     """A label that the config declares.
 
     Attributes:
-      text: A column (or its header), or an expression.
+      text: A column (or its header), or an expression; empty if the task anomaly does not have a label.
       name: Name of the label in `data.labels`; empty for `data.label`.
     """
 
@@ -122,7 +122,7 @@ class Label:
         Raises:
           ValueError: If the text is not an expression.
         """
-        return parse(self.text)
+        return parse(self.text) if self.text else Expression("", ast.Constant(0), ())
 
     def __str__(self) -> str:
         """Return the key for error messages, as in `data.labels.click`."""

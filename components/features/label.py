@@ -49,9 +49,10 @@ class LabelTensor:
     Attributes:
       requirements: Statistics that the label requires.
       finish: Function from the results of the requirements to the label. The label has the shape [batch], or [batch,
-        labels] if there are several. It is int64 0 or 1 for binary and retrieval, an int64 index into the vocabulary
-        `feature_names.LABEL_CLASSES` for multiclass, and float32 for regression. For multilabel, it is float32 0 or 1
-        of shape [batch, plan.classes.size], with a column per class of this vocabulary, followed by columns of 0.
+        labels] if there are several. It is int64 0 or 1 for binary, retrieval and anomaly, an int64 index into the
+        vocabulary `feature_names.LABEL_CLASSES` for multiclass, and float32 for regression. For multilabel, it is
+        float32 0 or 1 of shape [batch, plan.classes.size], with a column per class of this vocabulary, followed by
+        columns of 0.
     """
 
     requirements: tuple[Requirement, ...]
@@ -94,6 +95,10 @@ def _compute_label(
         return LabelTensor(
             (_count_texts(texts, counts_name), classes), lambda results: tft.apply_vocabulary(texts, results[1])
         )
+    if not declared.text:
+        # The input pipeline expects a label in each row. The task anomaly ignores it.
+        present = columns[plan.features.columns_read[0]].present
+        return LabelTensor((), lambda _: tf.zeros_like(present, tf.int64))
     value = _evaluate(declared, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
         scale = Scale(tf.cast(value, tf.float64), declared.add_name(feature_names.LABEL_SCALE), weights)

@@ -305,9 +305,10 @@ class DataConfig(RowsConfig):
     `probability_click`, and the prefix of metrics, as in `click/auc`."""
     task: Task = "binary"
     """Kind of prediction: `binary` predicts one of two classes, `multiclass` one of several classes, `multilabel` any
-    number of several classes, `regression` a number, and `retrieval` which of all items fit a user or another query.
-    For `retrieval`, a row with label 1 is an interaction of a query with an item; rows with label 0 are ignored in the
-    loss and in the metrics."""
+    number of several classes, `regression` a number, `retrieval` which of all items fit a user or another query, and
+    `anomaly` how unusual a row is. For `retrieval`, a row with label 1 is an interaction of a query with an item; rows
+    with label 0 are ignored in the loss and in the metrics. For `anomaly`, the label is optional. It is 1 for
+    anomalies, and is only used in the evaluation."""
     classes: ClassSetConfig = ClassSetConfig()
     """How the task multilabel reads the classes of a row from the column of the label."""
     where: str | None = None
@@ -357,6 +358,8 @@ class DataConfig(RowsConfig):
 
     @model_validator(mode="after")
     def _check_labels(self) -> DataConfig:
+        if self.task == "anomaly" and self.label is None and not self.labels:
+            return self
         if (self.label is None) != bool(self.labels):
             received = "both" if self.labels else "neither"
             raise ValueError(f"expected a label, or several labels by name, received {received}")
@@ -384,7 +387,9 @@ class DataConfig(RowsConfig):
 
     @property
     def declared_labels(self) -> tuple[expression.Label, ...]:
-        """The labels, in the order of the config."""
+        """The labels, in the order of the config. Without a label, a label without a text; task anomaly only."""
+        if self.label is None and not self.labels:
+            return (expression.Label(""),)
         single = () if self.label is None else (expression.Label(self.label),)
         return (*single, *(expression.Label(text, name) for name, text in self.labels.items()))
 

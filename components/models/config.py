@@ -29,15 +29,17 @@ LABELS_KINDS = ("esmm", "mmoe", "ple")
 """The kinds that need several labels."""
 ITEM_TO_ITEM_KINDS = ("ease", "item_knn")
 """The kinds of a retrieval that consist of one weight per pair of items instead of a network."""
+ANOMALY_KIND = "autoencoder"
+"""The kind of the task anomaly."""
 RETRIEVAL_KINDS = ("two_tower", *ITEM_TO_ITEM_KINDS)
 MOST_ITEMS = 20_000
 """Maximum number of items for ITEM_TO_ITEM_KINDS. The matrix of float32 weights then needs 1.6 GB."""
 Kind = Literal[
     "wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "linear", "gbt", "gbt_linear", "ensemble", "cnn", "application",
-    "din", "bst", "esmm", "mmoe", "two_tower", "ease", "item_knn", "ple", "final_mlp",
+    "din", "bst", "esmm", "mmoe", "two_tower", "ease", "item_knn", "ple", "final_mlp", "autoencoder",
 ]  # fmt: skip
 _NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower", "final_mlp")
-_DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
+_DEEP = (*_NETWORKS, ANOMALY_KIND, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
 FORESTS = ("gbt", "gbt_linear", "ensemble")
 """The kinds that train trees."""
 WITHOUT_NETWORK = ("gbt", "gbt_linear", *ITEM_TO_ITEM_KINDS)
@@ -61,6 +63,7 @@ _ONLY = {
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage", "forests"), FORESTS),
     "monotone": ("gbt",),
+    "contamination": (ANOMALY_KIND,),
 }
 """Field → kinds in which it has an effect. Other fields have an effect in all kinds."""
 CONSTRAINTS = ("monotone",)
@@ -109,7 +112,9 @@ class ModelConfig(Section):
     whose vectors are close to each other if query and item fit (Yi et al. 2019). `ease`: one weight per pair of items,
     with which the items of a user predict each other, solved in closed form (Steck 2019, Embarrassingly Shallow
     Autoencoders for Sparse Data). `item_knn`: the cosine similarity of the item to the items of the user (Sarwar et al.
-    2001)."""
+    2001). For the task anomaly: `autoencoder`: hidden layers that predict the features of some columns from the other
+    columns; a row is unusual if they are improbable (Yin et al. 2024, MCM: Masked Cell Modeling for Anomaly Detection
+    in Tabular Data)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of the hidden layers, from input to output. `dlrm` uses them twice, for the numbers before the dot products
     and after the dot products. `two_tower` uses them in both towers, where the last layer is the vector, without
@@ -188,6 +193,8 @@ class ModelConfig(Section):
     shrink: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """item_knn: number that is added to the divisor of the cosine. It lowers the similarity of items with few
     interactions."""
+    contamination: float = Field(default=0.01, gt=0, lt=0.5)
+    """autoencoder: share of the rows that are held out of the training that the output `is_anomaly` marks with 1."""
     loss: Loss | None = None
     """Loss that the training minimizes. By default the crossentropy for a classification and the squared error for a
     regression. `quantile`: the loss of `quantiles` (Koenker & Bassett 1978), for intervals. `huber`: the squared error
@@ -306,7 +313,7 @@ class ModelConfig(Section):
     @property
     def holds_out(self) -> bool:
         """Whether rows of the training split are held out, whatever the training section says."""
-        return self.has_forest or self.train is not None
+        return self.has_forest or self.train is not None or self.kind == ANOMALY_KIND
 
     @property
     def has_network(self) -> bool:

@@ -34,6 +34,7 @@ MODELS: Registry[Builder] = Registry(
         "ple": "components.models.labels:ple",
         "final_mlp": "components.models.final_mlp:final_mlp",
         "two_tower": "components.models.two_tower:two_tower",
+        "autoencoder": "components.models.autoencoder:autoencoder",
     },
     "a function (config, inputs, outputs) → tf_keras.Model",
     callable,

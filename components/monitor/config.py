@@ -69,6 +69,10 @@ class MonitorConfig(Section):
         if config.data.task == "retrieval":
             message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
             yield Problem(("monitor",), message)
+        if self.labels and config.data.task == "anomaly" and config.data.label is None:
+            yield Problem(
+                ("monitor", "labels"), "expected data.label, whose columns the files contain, received none; add it"
+            )
         of_loss = LOSS_METRICS.get(config.model.loss, ()) if config.model.loss else ()
         if config.model.loss == "tweedie":
             of_loss = (f"tweedie_deviance_at_{config.model.tweedie_power}",)

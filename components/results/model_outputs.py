@@ -11,6 +11,7 @@ PREDICTION_KEY: dict[Task, str] = {
     "multilabel": "probabilities",
     "regression": "prediction",
     "retrieval": RANK,
+    "anomaly": "score",
 }
 """Task → name of the output that is the prediction."""
 
@@ -18,6 +19,10 @@ CLASS = "class"
 """Output of a binary model with `evaluation.decide`: 1 if the probability is at least the threshold, otherwise 0."""
 
 
+ERROR = "error"
+"""Output of an anomaly model: the reconstruction error of the row, in nats."""
+IS_ANOMALY = "is_anomaly"
+"""Output of an anomaly model: 1 if the score is at least 1 - `model.contamination`, otherwise 0."""
 PREDICTED = "predicted"
 """Output of a multilabel model: for each class, 1 if its probability is at least PREDICTED_FROM, otherwise 0."""
 PREDICTED_FROM = 0.5
@@ -30,4 +35,4 @@ def depends_on_rounding(output: str) -> bool:
     Args:
       output: Name of the output.
     """
-    return output in (*ORDERS, CLASS, PREDICTED) or output.startswith(f"{CLASS}_")
+    return output in (*ORDERS, CLASS, PREDICTED, IS_ANOMALY) or output.startswith(f"{CLASS}_")

@@ -4,7 +4,7 @@
     raw                 one tensor per raw column → predictions
     matrix              one tensor per dtype of the raw columns → predictions; only of models with many columns
     transform_features  serialized tf.Examples → the network's inputs; an image as its pixels, see `compact`
-    transform_labels    serialized tf.Examples → the labels, one by one; for evaluation
+    transform_labels    serialized tf.Examples → the labels, one by one; for evaluation; only of models with a label
     transformed         the network's inputs → the prediction; for devices, which run without the transform graph
 
 A retrieval has more signatures, see components/trainer/item_index.
@@ -138,9 +138,10 @@ def export(
         "transform_features": parse_then(
             lambda parsed: compact.expand(unstack(transform_parsed(parsed), network_spec)), feature_spec
         ),
-        "transform_labels": parse_then(labels, label_spec),
         "transformed": create_transformed_signature(network, outputs_by_name, plan, index),
     }
+    if label_spec:
+        signatures["transform_labels"] = parse_then(labels, label_spec)
     if matrices := matrix_specs(feature_spec, described):
         signatures["matrix"] = _create_function(lambda values: predicted(transformed(pack_matrices(values))), matrices)
     if index is not None:

@@ -138,7 +138,7 @@ def check(
     values = {name: value.numpy() for name, value in expected.items()}
     if trained:
         # Compare them first, because a different transform makes the predictions differ as well.
-        for signature in (FEATURES, LABELS):
+        for signature in {FEATURES, LABELS} & trained.expected.keys():
             trained.compare_features(signature, response[signature])
     for signature, part in parts.items():
         outputs = response[signature]

@@ -23,6 +23,7 @@ from components.models.inputs import inputs
 from components.trainer import losses, retrieval
 from components.trainer.config import ClassWeights
 from components.trainer.prediction_head import (
+    AnomalyHead,
     BinaryHead,
     ChainHead,
     CompositeHead,
@@ -75,6 +76,10 @@ def _create_label_head(
         return _create_retrieval_head(label, plan, transform, model)
     if plan.task == "regression":
         return _create_regression_head(label, transform, model)
+    if plan.task == "anomaly":
+        if label.text:
+            _check_anomalies(label, _read_counts(label, transform))
+        return AnomalyHead(contamination=model.contamination)
     counts = _read_counts(label, transform)
     if plan.task == "multilabel":
         return _create_multilabel_head(label, transform, counts)
@@ -282,6 +287,16 @@ def _check_line_breaks(label: Label, counts: dict[str, int], counted: str) -> No
             f"{label}: expected classes without line breaks, received one in {broken:,} of "
             f"{sum(counts.values()):,} {counted} of {label.text!r}",
             "replace the line breaks in this column",
+        )
+
+
+def _check_anomalies(label: Label, counts: dict[str, int]) -> None:
+    if not set(counts) <= {"0", "1"}:
+        values = ", ".join(sorted(counts)[:5])
+        raise InputError(
+            f"{label}: expected 1 for anomalies and 0 for other rows, received {label.text!r} with the values "
+            f"{values} in the training split",
+            "give an expression such as status == 'fraud', or remove the label",
         )
 
 

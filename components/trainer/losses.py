@@ -29,6 +29,11 @@ def squared_error(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.square(label - logits[:, 0])
 
 
+def reconstruction_error(_label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Return the logit, which is the error per example."""
+    return logits[:, 0]
+
+
 def huber(delta: float) -> RowLoss:
     """Return a loss that is quadratic for errors up to delta, and linear beyond.
 

@@ -16,8 +16,15 @@ import tf_keras
 from components.base.errors import InputError
 from components.features.expression import Label
 from components.models import two_tower
-from components.results.model_outputs import PREDICTED, PREDICTED_FROM
-from components.trainer.losses import RowLoss, binary_crossentropy, crossentropy, listwise, squared_error
+from components.results.model_outputs import ERROR, PREDICTED, PREDICTED_FROM
+from components.trainer.losses import (
+    RowLoss,
+    binary_crossentropy,
+    crossentropy,
+    listwise,
+    reconstruction_error,
+    squared_error,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +267,26 @@ class RetrievalHead(LabelHead):
     def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the vectors."""
         return two_tower.vectors(logits)._asdict()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnomalyHead(LabelHead):
+    """A logit that is the reconstruction error of the row, which is also the loss. The label is ignored.
+
+    Attributes:
+      contamination: Share of the rows that are anomalies.
+    """
+
+    contamination: float
+    row_loss: RowLoss = reconstruction_error
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the mean."""
+        return tf.reduce_mean(logits, axis=1)
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the error."""
+        return {ERROR: logits}
 
 
 @dataclass(frozen=True, kw_only=True)

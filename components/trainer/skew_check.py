@@ -69,7 +69,7 @@ class TrainedRows:
     def inputs(self) -> dict[str, dict[str, tf.Tensor]]:
         """Return the inputs of the signatures that only this check calls: signature → input → tensor."""
         rows = {FEATURES: self.examples, LABELS: self.labelled}
-        return {name: {"examples": tf.constant(values)} for name, values in rows.items()}
+        return {name: {"examples": tf.constant(values)} for name, values in rows.items() if name in self.expected}
 
     def compare_features(self, signature: str, received: Arrays) -> None:
         """Compare the features or labels of the exported model with the values in training.
@@ -149,6 +149,8 @@ def compute(
         outputs = compact.in_parts(predict_expanded, stack(features))
         expanded = compact.expand(features)
     labels = [label.add_name(feature_names.LABEL) for label in plan.labels]
+    # The only label of a multilabel task has several columns.
+    expected_labels = {name: label[:, at] for at, name in enumerate(labels)} if len(labels) > 1 else {labels[0]: label}
     return TrainedRows(
         raw=raw,
         examples=serialize(raw, plan.features.columns_read),
@@ -156,8 +158,7 @@ def compute(
         expected={
             PREDICTIONS: _to_arrays(outputs),
             FEATURES: _to_arrays(expanded),
-            # The only label of a multilabel task has several columns.
-            LABELS: {name: label[:, at] for at, name in enumerate(labels)} if len(labels) > 1 else {labels[0]: label},
+            **({LABELS: expected_labels} if plan.label_columns else {}),
         },
     )
 

@@ -18,12 +18,14 @@ from components.models.config import Kind
 from components.models.inputs import inputs
 from components.results.decision import Decisions
 from components.trainer import decision, item_to_item
+from components.trainer.anomaly_score import fit_score
 from components.trainer.calibration import fit_calibration
 from components.trainer.checkpoint_evaluation import Scores, compute_scores
 from components.trainer.head_creation import create_head
 from components.trainer.input_columns import Columns
 from components.trainer.network_training import NetworkTraining
 from components.trainer.plan import TrainingPlan
+from components.trainer.prediction_head import AnomalyHead
 from components.trainer.strategy import Distribution
 from components.trainer.training_rows import TrainingRows
 
@@ -148,6 +150,10 @@ class Training:
     def _calibrate(self, get_logits: Callable[[], npt.NDArray[np.float32]]) -> Outputs:
         """Return the function from logits to outputs; `get_logits` returns the logits of the rows that are held out."""
         head, kind = self.head, self._plan.training.calibration
+        if isinstance(head, AnomalyHead):
+            _, *weight = self.rows.validation_labels()
+            score = fit_score(head, get_logits(), *weight)
+            return lambda logits: score(head.join_members(logits))
         if kind == "none" or not self.rows.holds_out or head.scale:
             return lambda logits: head.outputs_by_name(head.join_members(logits))
         calibrate = fit_calibration(kind, head, get_logits(), *self.rows.validation_labels())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from components.base.node import ModelPlans
-from components.evaluator.plan import EvaluationPlan
+from components.evaluator.plan import PSEUDO_LABEL, EvaluationPlan
 from components.features import feature_names
 from components.features.config import Cross
 from components.features.image_ops import Image
@@ -48,13 +48,14 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
       force_bless: Reason for blessing the model although thresholds fail. If None, the thresholds decide.
     """
     features, has_run_fn = training_plan(config).features, config.model.run_fn is not None
+    has_label = bool(features.labels[0].text)
     return EvaluationPlan(
         evaluation=config.evaluation,
         task=features.task,
         force_bless=force_bless,
         labels=features.labels,
-        label_key=config.evaluation.label_key or feature_names.LABEL,
-        preprocessing=config.evaluation.preprocessing if has_run_fn else ("transform_labels",),
+        label_key=config.evaluation.label_key or (feature_names.LABEL if has_label else PSEUDO_LABEL),
+        preprocessing=config.evaluation.preprocessing if has_run_fn else ("transform_labels",) if has_label else (),
         prediction_key=None if has_run_fn else PREDICTION_KEY[features.task],
         label_columns=None if has_run_fn else features.label_columns,
         feature_columns=None if config.features.preprocessing_fn else _list_feature_columns(config),

@@ -21,7 +21,7 @@ from components.base.files import write_atomically
 from components.base.names import column_name
 from components.data.date_texts import Order
 from components.ingest.text_config import CsvConfig
-from components.models.config import IMAGE_KINDS, LABELS_KINDS, RETRIEVAL_KINDS, Kind
+from components.models.config import ANOMALY_KIND, IMAGE_KINDS, LABELS_KINDS, RETRIEVAL_KINDS, Kind
 from components.models.registry import MODELS
 from pipeline.cli import usage
 from pipeline.cli.local_paths import parse_local_path
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 _COLUMNS_SHOWN = 40
 """Maximum number of columns in the table of decisions."""
-_TASKS = [task for task in typing.get_args(Task) if task not in ("multilabel", "retrieval")]
-_KINDS = [kind for kind in typing.get_args(Kind) if kind not in (*IMAGE_KINDS, *LABELS_KINDS, *RETRIEVAL_KINDS)]
+_TASKS = [task for task in typing.get_args(Task) if task not in ("multilabel", "retrieval", "anomaly")]
+_KINDS = [
+    kind for kind in typing.get_args(Kind) if kind not in (*IMAGE_KINDS, *LABELS_KINDS, *RETRIEVAL_KINDS, ANOMALY_KIND)
+]
 """Kinds of models for tables with one label."""
 HELP = "Look at a table and write a config that runs on it: task, features, model, thresholds, and a schema."
 EXAMPLE = "python runner.py init --data data/customers.csv --label churned"

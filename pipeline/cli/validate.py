@@ -19,6 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _format_labels(config: Config) -> str:
     labels = config.data.declared_labels
+    if not labels[0].text:
+        return "no label"
     words = ", ".join(f"{label.name} {label.text!r}".lstrip() for label in labels)
     return f"label{'s' if len(labels) > 1 else ''} {words}"
 

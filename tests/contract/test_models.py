@@ -19,7 +19,7 @@ from components.features import weighted_ids
 from components.features.feature_spec import Dense, Ids
 from components.models import labels, layers, tabular
 from components.models.build import build
-from components.models.config import IMAGE_KINDS, WITHOUT_NETWORK, ModelConfig
+from components.models.config import ANOMALY_KIND, IMAGE_KINDS, WITHOUT_NETWORK, ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
 from tests.support.data.tolerances import Tolerance, float32_sum, rounding
@@ -47,8 +47,9 @@ extended, slow = pytest.mark.extended, pytest.mark.slow
 OF_INPUTS = ["histories", *(pytest.param(name, marks=extended) for name in INPUTS if name != "histories")]
 """In `make test`, the inputs that have the most kinds of features."""
 
-KINDS = [kind for kind in MODELS if kind not in ("ensemble", "two_tower", *IMAGE_KINDS)]
-"""Not ensemble, whose network is that of tabm, and not those that need an image; for two_tower see test_two_towers."""
+KINDS = [kind for kind in MODELS if kind not in ("ensemble", "two_tower", ANOMALY_KIND, *IMAGE_KINDS)]
+"""Not ensemble, whose network is that of tabm, and not those that need an image; for two_tower see test_two_towers, for
+autoencoder test_autoencoders."""
 
 IN_SHORT = {"mlp", "din", "esmm", "tabm", "final_mlp"}
 """One kind of each file of models: with these, `make test` also trains and rounds, for which networks are traced."""

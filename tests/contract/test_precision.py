@@ -13,7 +13,7 @@ from components.models.registry import MODELS
 from tests.support.programs import mixed_steps
 from tests.support.servers.in_fork_server import in_child
 
-KINDS = [kind for kind in MODELS if kind not in ("ensemble", "two_tower", *ITEM_TO_ITEM_KINDS)]
+KINDS = [kind for kind in MODELS if kind not in ("ensemble", "two_tower", "autoencoder", *ITEM_TO_ITEM_KINDS)]
 MODELS_OF_KINDS: list[dict[str, Any]] = [
     {"kind": kind, **({"application": "EfficientNetB0"} if kind == "application" else {})} for kind in KINDS
 ]

@@ -265,6 +265,43 @@ def multilabel() -> Run:
     )
 
 
+@functools.cache
+def odd_orders() -> pd.DataFrame:
+    """Return orders, whose amount depends on the other columns, except for one order in twenty."""
+    table, random = orders(), np.random.default_rng(10)
+    is_odd = random.random(len(table)) < 0.05
+    amount = table["amount"].to_numpy().copy()
+    amount[is_odd] = random.permutation(amount[is_odd])
+    return table.assign(amount=amount, odd=is_odd.astype(int))
+
+
+def _run_on_odd_orders(outputs: Mapping[str, Output], **data: Any) -> Run:
+    return _run_on_orders(
+        "autoencoder",
+        outputs,
+        columns={**COLUMNS, "amount": "z_score"},
+        data={"task": "anomaly", "split": {"by": "hash", "train": 3, "eval": 1}, **data},
+        model={"contamination": 0.05, "hidden": [64, 64]},
+        training={**SHORT, "steps": 600},
+        evaluation={"thresholds": {"auc": {"min": 0.6}}},
+        table=odd_orders(),
+    )
+
+
+@run
+def autoencoder() -> Run:
+    """Anomalies with labels, which are only evaluated."""
+    labels = odd_orders()["odd"].to_numpy()
+    score = Output(labels, "auc", lambda y, p: float(metrics.roc_auc_score(y, p)), 0.65)
+    return _run_on_odd_orders({"score": score}, label="odd")
+
+
+@run
+def autoencoder_without_labels() -> Run:
+    """Anomalies without labels, evaluated on rows with permuted columns."""
+    return _run_on_odd_orders({})
+
+
 @run
 def dlrm() -> Run:
     """Split by a column that names the split of a row."""

@@ -59,7 +59,7 @@ class ConstantComparison(KeyedMetric):
             if costs:
                 comparison = with_costs(comparison, *costs)
             needed: list[Any] = [make_weighted_sums(name, eval_config, key_fields, comparison.bins, comparison.output)]
-            if task == "binary":
+            if task in ("binary", "anomaly"):
                 needed.append(score_computations(eval_config, key_fields))
             for number, (bins, output) in enumerate(comparison.further):
                 needed.append(make_weighted_sums(f"{name}_{number}", eval_config, key_fields, bins, output))

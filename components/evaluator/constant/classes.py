@@ -65,6 +65,12 @@ def compare_binary(weighted: WeightedSums, scores: ScoreBins) -> dict[str, Compa
     }
 
 
+def compare_ranks(weighted: WeightedSums, scores: ScoreBins) -> dict[str, Compared]:
+    """Compare the areas of scores that are not probabilities with the areas of a constant."""
+    compared = compare_binary(weighted, scores)
+    return {name: compared[name] for name in ("auc", "auc_precision_recall") if name in compared}
+
+
 def _compare_auc(bins: ScoreBins) -> Compared:
     """Compare the area under the ROC curve with the area of a constant, 1/2.
 

@@ -59,6 +59,12 @@ TASKS: dict[Task, TaskComparison] = {
         bin_losses,
         class_sets.compare_class_sets,
     ),
+    "anomaly": TaskComparison(
+        ("auc", "auc_precision_recall"),
+        ("auc",),
+        classes.binary_bins,
+        classes.compare_ranks,
+    ),
     "regression": TaskComparison(
         ("mean_absolute_error", numbers.ERROR_OF_MEAN, "mean_squared_error", "r_squared", "root_mean_squared_error"),
         ("mean_absolute_error", numbers.ERROR_OF_MEAN, "mean_squared_error"),

@@ -170,7 +170,7 @@ def _check_label(config: Config, at: Key, label: Expression) -> Iterator[Problem
     if not label.is_column and task in ("multiclass", "multilabel"):
         yield Problem(at, f"an expression has two values or is a number, and task is {task}; received {label.text!r}")
     read = _columns_read(config)
-    if read and all(name in read.values() for name in label.columns):
+    if read and task != "anomaly" and all(name in read.values() for name in label.columns):
         part = "is the label itself" if label.is_column else f"make up the whole label {label.text!r}"
         key = next(key for key, name in read.items() if name == label.columns[0])
         yield Problem(key, f"{', '.join(label.columns)} {part}, so the model would read the label; remove a column")
@@ -230,7 +230,8 @@ def _metrics(config: Config) -> Iterator[Problem]:
             hint = did_you_mean(label, labels)
             yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
         elif task not in metric(name, task).tasks:
-            yield Problem(key, f"{name} does not fit a {task} task; {', '.join(_list_metrics(task))} do")
+            article = "an" if task == "anomaly" else "a"
+            yield Problem(key, f"{name} does not fit {article} {task} task; {', '.join(_list_metrics(task))} do")
         elif metric(name, task).forecasts and not (config.data.windows and key[0] == "evaluation"):
             yield Problem(key, f"{name} requires an evaluation of forecasts; set data.windows, or remove it")
         elif metric(name, task).grouped and not config.evaluation.group:

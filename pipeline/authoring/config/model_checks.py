@@ -12,6 +12,7 @@ from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
 from components.features.vector_ops import Pretrained
 from components.models.config import (
+    ANOMALY_KIND,
     FORESTS,
     HISTORY_KINDS,
     IMAGE_KINDS,
@@ -36,6 +37,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     yield from _train_function(config)
     yield from _labels(config)
     yield from _multilabel(config)
+    yield from _anomaly(config)
     yield from _images(config)
     yield from _histories(config)
     yield from _gates(config)
@@ -82,7 +84,7 @@ def _labels(config: Config) -> Iterator[Problem]:
         yield Problem(("model", "kind"), f"{message}; add them, or choose another kind")
     if not names:
         return
-    if config.data.task in ("multiclass", "multilabel", "retrieval"):
+    if config.data.task in ("multiclass", "multilabel", "retrieval", "anomaly"):
         yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
     model = config.model
     user_functions = (
@@ -123,6 +125,47 @@ def _multilabel(config: Config) -> Iterator[Problem]:
     for used, key, why in refused:
         if used:
             yield Problem(key, f"does not go together with the task multilabel: {why}")
+
+
+def _anomaly(config: Config) -> Iterator[Problem]:
+    """Yield settings that the task anomaly requires, and settings that cannot be combined with it."""
+    model, training = config.model, config.training
+    others = ", ".join(kind for kind in _list_kinds(config) if kind != ANOMALY_KIND)
+    if config.data.task != "anomaly":
+        if ANOMALY_KIND in _list_kinds(config):
+            message = f"{ANOMALY_KIND} is for the task anomaly, received {config.data.task}; change one of them"
+            yield Problem(("model", "kind"), message)
+        return
+    if others or model.function:
+        received = "a function of your own" if model.function else others
+        key: Key = ("tune",) if config.tune and model.kind == ANOMALY_KIND else ("model", "kind")
+        yield Problem(key, f"the task anomaly requires {ANOMALY_KIND}, received {received}; change it")
+    refused: list[tuple[object, Key, str]] = [
+        (
+            config.features.preprocessing_fn,
+            ("features",),
+            "your own code computes the features; declare features.columns",
+        ),
+        (training.class_weights, ("training", "class_weights"), "the label is not learned; remove it"),
+        (config.evaluation.max_importance, ("evaluation", "max_importance"), "there is no loss of labels; remove it"),
+        (
+            not config.runtime.is_vectorised("Evaluator"),
+            ("runtime", "vectorised"),
+            "its metrics require an evaluation in record batches; remove it",
+        ),
+    ]
+    refused += [
+        (True, ("features", *feature.key), f"{feature.op.op} is not predicted by {ANOMALY_KIND}; remove it")
+        for feature in config.features.declared
+        if isinstance(feature.op, Image) or getattr(feature.op, "weighting", None)
+    ]
+    for used, key, why in refused:
+        if used:
+            yield Problem(key, f"does not go together with the task anomaly: {why}")
+    columns = config.features.columns_read
+    if len(columns) < 2 and not config.features.preprocessing_fn:
+        message = f"expected at least two columns, which predict each other, received {len(columns)}; add a column"
+        yield Problem(("features", "columns"), message)
 
 
 def _list_kinds(config: Config) -> tuple[str, ...]:
@@ -403,7 +446,8 @@ def _loss(config: Config) -> Iterator[Problem]:
     loss, task = config.model.loss, config.data.task
     fitting = LOSSES[task]
     if loss is not None and loss not in fitting:
-        message = f"expected {', '.join(fitting)} or none, which fit a {task} task, received {loss}"
+        article = "an" if task == "anomaly" else "a"
+        message = f"expected {', '.join(fitting)} or none, which fit {article} {task} task, received {loss}"
         yield Problem(("model", "loss"), message)
     elif loss == "focal" and task == "multiclass" and config.model.has_forest:
         message = f"trees are trained with the focal loss of two classes, received a {task} task; remove it"

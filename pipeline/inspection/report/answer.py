@@ -107,6 +107,8 @@ def _describe_prediction(config: Any, columns: int) -> str:
     data = config.get("data") if isinstance(config, dict) else None
     if not isinstance(data, dict):
         return ""
+    if data.get("task") == "anomaly":
+        return "how unusual a row is" + (f", from data with {columns:,} columns" if columns else "")
     labels = data.get("labels") or {"": data.get("label")}
     texts = [f"{name} ({text})" if name and name != text else str(text) for name, text in labels.items()]
     names = " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))

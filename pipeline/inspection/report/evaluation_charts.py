@@ -114,6 +114,9 @@ def draw(plots: Plots, metrics: Mapping[str, Mapping[str, float]], classes: Sequ
         return EvaluationCharts(
             charts=[_draw_calibration(buckets, "Label by prediction", 2 * _GROUPS)], residuals=_draw_residuals(models)
         )
+    if plots.task == "anomaly":
+        # A score is not the probability of a label.
+        return EvaluationCharts(charts=_draw_threshold_curves(buckets, metrics))
     return EvaluationCharts(
         charts=[
             *_draw_threshold_curves(buckets, metrics),

@@ -124,10 +124,10 @@ def test_user_defined_metric_is_named_by_its_path() -> None:
 
 @pytest.mark.parametrize("example", [name for name, _, _ in NUMBERED_METRICS])
 def test_example_of_every_numbered_metric_is_accepted(example: str) -> None:
-    (task,) = metric(example).tasks
-    actual = eval_config(plan(task, {"thresholds": {example: {"min": 0}}}), LABEL)
-    computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
-    assert example in {key.name for computation in computations for key in computation.keys}
+    for task in metric(example).tasks:
+        actual = eval_config(plan(task, {"thresholds": {example: {"min": 0}}}), LABEL)
+        computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
+        assert example in {key.name for computation in computations for key in computation.keys}
 
 
 COSTS = {"cost": {"fp": 1, "fn": 5}}

@@ -32,6 +32,11 @@ def write_config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path
             "expected a kind of a classification or a regression, received two_tower",
         ),
         (
+            {"kind": "distilled", "student": {"kind": "autoencoder"}},
+            {},
+            "expected a kind of a classification or a regression, received autoencoder",
+        ),
+        (
             {"kind": "pruned", "channels": 0.5},
             {"model": {"kind": "linear"}},
             "linear has no units that can be removed; remove channels, or change the model",
