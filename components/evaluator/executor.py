@@ -336,7 +336,7 @@ def _interpret_model(evaluation: LabelEvaluation, inputs: Inputs) -> tuple[Impor
     specification = _specify(evaluation, {"": _find_saved_model(inputs[keys.MODEL_KEY])})
     (spec,), folder = specification.config().model_specs, specification.models[""]
     if plan.task == "anomaly":
-        return Importance(unknown="an anomaly model does not have a loss of labels")
+        return _not_interpreted("an anomaly model does not have a loss of labels")
     if plan.feature_columns is None:
         return _not_interpreted("the columns of features of own code are not known")
     if not rows:

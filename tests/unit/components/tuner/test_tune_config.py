@@ -82,7 +82,7 @@ def test_all_fields_can_be_tuned(config: Path) -> None:
         ("tune.hidden={choice: [64]}", "tune.hidden.choice.0: expected a list, received 64"),
         (
             "tune.kind={choice: [mlq]}",
-            "bst, esmm, mmoe, two_tower, ease, item_knn, ple, final_mlp, autoencoder, received 'mlq'; did you mean 'mlp'?",
+            "esmm, mmoe, two_tower, ease, item_knn, ple, final_mlp, autoencoder, received 'mlq'; did you mean 'mlp'?",
         ),
         ("tune.steps=0", "tune.steps: expected a value greater than 0"),
         ("tune.steps={int: [0, 9]}", "tune.steps.int.0: expected a value greater than 0"),
