@@ -44,11 +44,11 @@ random orders are sampled.
 """
 _FEWEST_PAIRS = 10
 """Minimum number of random orders; each is evaluated together with its reversal."""
-_OUTPUTS = ("probability", "probabilities", "prediction", "score")
+_OUTPUTS = ("probability", "probabilities", "prediction", "score", "error")
 """Names of outputs that can be explained; see components/trainer/prediction_head.
 
 A model with several labels appends `_LABEL` to these names. A retrieval model is explained by its score, which
-determines the ranks.
+determines the ranks. An anomaly model has a score and the error, whose contributions are in nats.
 """
 _CLASSES = "classes"
 

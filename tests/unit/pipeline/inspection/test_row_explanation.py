@@ -115,6 +115,24 @@ def test_events_of_a_history_count_as_one_column(tmp_path: Path):
     assert (of_several.baseline_rows, fare.baseline, fare.contribution) == (3, 1, pytest.approx(2, abs=1e-6))
 
 
+def test_score_and_error_of_an_anomaly_model_are_explained(tmp_path: Path):
+    class Anomaly(tf.Module):  # type: ignore[misc]
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "a"), tf.TensorSpec([None], tf.float32, "b")])
+        def raw(self, a: Any, b: Any) -> Any:
+            error = a + 2 * b
+            return {"score": error / 100, "error": error, "is_anomaly": tf.cast(error > 9, tf.int64)}
+
+    module = Anomaly()
+    tf.saved_model.save(module, str(tmp_path), signatures={"raw": module.raw})
+    model = row_explanation.RawModel(str(tmp_path))
+    for output, unit in ((None, 0.01), ("error", 1)):
+        explained = model.explain({"a": 1, "b": 5}, [{"a": 0, "b": 0}], output)
+        assert explained.output == (output or "score")
+        assert [column.contribution for column in explained.columns] == pytest.approx([10 * unit, unit], abs=1e-6)
+    with pytest.raises(InputError, match="does not have a prediction 'is_anomaly'"):
+        model.explain({"a": 1, "b": 5}, [{"a": 0, "b": 0}], "is_anomaly")
+
+
 def test_rows_are_parsed_from_json_objects():
     assert parse_rows(['{"a": 1, "b": null}', "", '{"a": "x"}']) == [{"a": 1, "b": None}, {"a": "x"}]
     for text in ("[1]", "{", "3"):
