@@ -19,6 +19,7 @@ from pipeline.core.run_record import create_run
 SUMMARY = RunSummary(
     rows_read=15002,
     rows={"train": 10050, "eval": 4952},
+    joins=({"path": ["/side/a.csv", "/side/b.csv"], "rows": 15002, "matched": 14000},),
     metrics={"auc": 0.95123456, "recall": 0.25},
     rows_evaluated=4952,
     slices=tuple(SliceMetrics({"trip_start_hour": str(hour)}, 200, {"auc": 0.9}, {}) for hour in range(24)),
@@ -134,6 +135,7 @@ def test_summary_shows_rows_metrics_verdict_and_push_path(capsys: pytest.Capture
     print_summary(make_result(), "plain")
     out = capsys.readouterr().out
     assert "rows: train 10,050, eval 4,952 (of 15,002 read)" in out
+    assert "joined /side/a.csv, /side/b.csv: 14,000 of 15,002 rows have a match" in out
     assert "0.9512" in out
     assert "trip_start_hour = 5" in out
     assert "12 more slices" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,14 @@ def test_summary_of_a_failed_run_is_empty(writer: Writer, tmp_path: Path):
 
 def test_row_counts_come_from_the_ingested_examples(writer: Writer, tmp_path: Path):
     counts = {"rows_read": 13, "rows_train": 8, "rows_eval": 4}
-    ingested = writer.artifact("Examples", "/a", split_names='["train", "eval"]', **counts)
+    joins = [{"path": ["/zones.csv"], "rows": 13, "matched": 9}]
+    ingested = writer.artifact("Examples", "/a", split_names='["train", "eval"]', joins=json.dumps(joins), **counts)
     writer.execution("r1", "ExampleGen", outputs=(ingested,))
     transformed = writer.artifact("Examples", "/b", split_names='["train", "eval"]')
     writer.execution("r1", "Transform", outputs=(transformed,))
     summary = summarize_run(tmp_path)
     assert (summary.rows_read, summary.rows) == (13, {"train": 8, "eval": 4})
+    assert summary.joins == tuple(joins)
 
 
 def test_row_counts_come_from_the_statistics_if_examples_lack_them(writer: Writer, tmp_path: Path):
