@@ -16,15 +16,18 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 from PIL import Image
 from pyarrow import parquet
+from tfx.utils import proto_utils
 
 from components.base.errors import InputError
 from components.data import example_encoder
 from components.ingest import csv_reader, spilled_join
+from components.ingest.component import input_of
 from components.ingest.config import BadRowsConfig, Format, IngestConfig
 from components.ingest.join_config import JoinConfig
 from components.ingest.text_config import CsvConfig
 from components.predictor import batch_prediction, model_interface
 from components.predictor.batch_prediction import Predictions
+from components.predictor.driver import Driver
 from components.predictor.plan import PredictionPlan
 from tests.support.data import batch_models
 from tests.support.data.tolerances import rounding
@@ -109,6 +112,22 @@ def test_rows_are_joined_with_side_tables(
     assert (written.predicted, rows["id"], rows["town"]) == (4, ["1", "2", "3", "4"], ["A", None, "B", None])
     assert rows["score"] == [1.0, -1.0, 2.0, -1.0]
     assert written.joins == [{"path": [str(side)], "rows": 4, "matched": 2}]
+
+
+def test_a_changed_side_table_leads_to_new_predictions(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", "id,zip", "1,07")
+    side = write(tmp_path / "side.csv", "zip,hours", "07,10")
+    plan = PredictionPlan(ingest=IngestConfig(format="csv", join=(JoinConfig(path=str(side), on="zip"),)))
+    input_config = proto_utils.proto_to_json(input_of({"all-0": "a.csv"}))
+    fields = {"input_base": str(tmp_path), "input_config": input_config, "plan": plan.model_dump_json()}
+
+    def resolve_fingerprint() -> str:
+        return str(Driver(None).resolve_exec_properties(dict(fields), None, None)["input_fingerprint"])
+
+    before = resolve_fingerprint()
+    assert before == resolve_fingerprint()
+    write(side, "zip,hours", "07,11")
+    assert before != resolve_fingerprint()
 
 
 def test_bad_rows_are_quarantined(raw_model: str, tmp_path: Path) -> None:
