@@ -27,8 +27,8 @@ _SPREAD = 3.0
 def autoencoder(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Build a masked autoencoder. The only logit is the reconstruction error of a row.
 
-    The columns are divided into up to eight groups. The features of each group are set to 0, and hidden layers predict
-    them from the features of the other groups: the mean and the deviation of a normal distribution for a number, and
+    The columns are divided into up to eight groups. The features of one group at a time are set to 0, and hidden layers
+    predict them from the other features: the mean and the deviation of a normal distribution for a number, and
     probabilities for an ID. The error is the mean negative log-likelihood of the columns' features, in nats. A network
     that reads what it predicts could copy it, whatever its width; here, a low error requires knowledge about how the
     columns depend on each other (Yin et al. 2024, MCM: Masked Cell Modeling for Anomaly Detection in Tabular Data, who

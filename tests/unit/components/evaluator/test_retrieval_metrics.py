@@ -115,7 +115,7 @@ def test_meaning_of_a_metric_name_depends_on_the_task() -> None:
     assert metric("recall_at_10", "binary").tfma_class == "RecallOfTop"
     assert metric("mrr", "retrieval").tfma_class == "ItemReciprocalRank"
     assert metric("mrr").grouped
-    assert metric("auc", "retrieval").tasks == {"binary"}
+    assert metric("auc", "retrieval").tasks == {"binary", "anomaly"}
     with pytest.raises(ValueError, match="unknown metric 'coverag_at_10'; did you mean 'coverage_at_10'"):
         metric("coverag_at_10")
 
