@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from components.base.errors import InputError
+from components.base.errors import InputError, MachineError
 from components.trainer import checkpoint
 from tests.support.programs import keras3_output
+from tests.support.runs import tuner_runs
 from tests.support.runs.command import SUPPORT
 from tests.support.runs.trainer_runs import Prepared, Training, train_on_devices
 from tests.support.servers.in_fork_server import in_child
@@ -83,6 +85,43 @@ def test_warm_start_begins_with_the_weights_of_the_earlier_model(prepared: Prepa
     assert np.ptp(predictions[0]) > 0.5
     # One step changes moving averages by a tenth of what the mean of a batch differs.
     np.testing.assert_allclose(predictions[1], predictions[0], atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["alone", "multi_worker"])
+def test_restarted_training_ends_with_the_weights_of_an_uninterrupted_one(
+    prepared: Prepared, tmp_path: Path, name: str
+) -> None:
+    config = {**CONFIG, "steps": 600, "checkpoint": {"every_steps": 50}, **TRAININGS[name]}
+    whole, restarted = tmp_path / "whole", tmp_path / "restarted"
+    for folder in (whole, restarted):
+        folder.mkdir()
+    Training(prepared, whole, config, model=MODEL).end()
+    running = Training(prepared, restarted, config, model=MODEL)
+    running.until(lambda: len(running.checkpoints()) > 1)
+    running.supervisor.terminate()
+    with pytest.raises(MachineError, match="training was stopped by SIGTERM"):
+        running.end()
+    Training(prepared, restarted, config, model=MODEL).end()
+    logs = [restarted / "node.log", *(restarted / "run" / "logs").glob("worker-0.log")]
+    steps = [int(step) for log in logs for step in re.findall(r"step (\d+): loss", log.read_text())]
+    assert steps == sorted({*steps}), "no step was repeated"
+    served = in_child(whole / "serve.log", keras3_output.serve, prepared, whole)
+    weights = []
+    for folder in (whole, restarted):
+        last = checkpoint.path(str(folder / "run" / "checkpoints"), 600)
+        keras = in_child(folder / "keras.log", keras3_output.predict, CODE, prepared, last, served["features"])
+        weights.append(keras["weights"])
+    for path, values in weights[0].items():
+        np.testing.assert_allclose(weights[1][path], values, atol=1e-5, err_msg=path)
+
+
+@pytest.mark.slow
+def test_learning_rate_is_tuned(prepared: Prepared, tmp_path: Path) -> None:
+    tune = {"learning_rate": {"choice": [1e-6, 0.02]}, "trials": 2}
+    trials, _, best = in_child(tmp_path / "node.log", tuner_runs.tune, prepared, tmp_path, CONFIG, tune, 0, MODEL)
+    assert [trial["state"] for trial in trials] == ["completed", "completed"]
+    assert best == {"learning_rate": 0.02}
 
 
 @pytest.mark.extended

@@ -15,7 +15,14 @@ from tests.support.runs.command import ROOT
 from tests.support.runs.trainer_runs import Prepared, artifact, inputs_of, plan_of
 
 
-def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[str, Any], stop_at: int = 0) -> Any:
+def tune(
+    prepared: Prepared,
+    folder: Path,
+    training: dict[str, Any],
+    tune: dict[str, Any],
+    stop_at: int = 0,
+    model: dict[str, Any] | None = None,
+) -> Any:
     """Run the Tuner's executor in this process.
 
     Args:
@@ -24,6 +31,7 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
       training: fields of the training section.
       tune: the `tune` section.
       stop_at: Number of the trial at whose start this process receives SIGTERM, or 0 for no signal.
+      model: Fields of the model section that replace the fields in `prepared`.
 
     Returns:
       The contents of trials.json and of TFX's tuner_results.json, and the best values.
@@ -42,7 +50,7 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
     }
     for name in ("best", "results", "work"):
         (folder / name).mkdir(exist_ok=True, parents=True)
-    plan = tuning_plan(plan_of(prepared, training), TuneConfig.model_validate(tune))
+    plan = tuning_plan(plan_of(prepared, training, model), TuneConfig.model_validate(tune))
     properties = {
         "tuner_fn": search.PATH,
         "train_args": "{}",
