@@ -61,5 +61,4 @@ def test_run_fn_trains_by_fit(tmp_path: Path) -> None:
     *_others, code = doc_pages.blocks(PAGE, "python")
     *_configs, config = doc_pages.blocks(PAGE, "yaml")
     doc_pages.write_customers(tmp_path, 1)
-    (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
     run(tmp_path, config, "churn", code)
