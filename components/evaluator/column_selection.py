@@ -53,17 +53,17 @@ def select_columns(
         `len(importances) + 1` times.
     """
     inside = find_inside_noise(importances)
-    kept = {column.column: needed[column.column] for column in inside if column.column in needed}
+    needed_inside = {column.column: needed[column.column] for column in inside if column.column in needed}
     candidates = [column.column for column in inside if column.column not in needed]
     if not candidates:
-        return ColumnSelection(kept=kept)
+        return ColumnSelection(kept=needed_inside)
     limit = min(SHARE * measure([column.column for column in importances]).value, SHARE_OF_LOSS * loss)
     if limit <= 0:
         reason = "the model does not predict better than with the values of other rows in all columns"
-        return ColumnSelection(kept={**kept, **dict.fromkeys(candidates, reason)})
+        return ColumnSelection(kept={**needed_inside, **dict.fromkeys(candidates, reason)})
     search = _Search(measure, limit, _LEVEL / len(inside), budget=len(importances))
     search.try_columns(candidates)
-    return ColumnSelection(tuple(search.passed), search.loss, limit, {**kept, **search.kept})
+    return ColumnSelection(tuple(search.passed), search.loss, limit, {**needed_inside, **search.kept})
 
 
 def find_inside_noise(importances: Sequence[ColumnImportance]) -> list[ColumnImportance]:
@@ -132,6 +132,6 @@ class _Search:
     def _explain(self, loss: Estimate) -> str:
         low, high = loss.interval or (loss.value, loss.value)
         together = "with the unneeded columns" if self.passed else "alone"
-        found = f"shuffled {together}, it increases the loss by {loss.value:.4g} ({low:.4g} to {high:.4g})"
+        effect = f"shuffled {together}, it increases the loss by {loss.value:.4g} ({low:.4g} to {high:.4g})"
         limit = f"may be above {self._limit:.4g}" if self._is_inside_noise(loss) else "is above 0"
-        return f"{found}, which {limit}"
+        return f"{effect}, which {limit}"

@@ -76,10 +76,10 @@ def measure_pairs(predict: Predict, names: Sequence[str], rows: Ints) -> tuple[I
     single = {name: _partial_dependence(predict, (name,), rows) for name in names}
     pairs = []
     for pair in itertools.combinations(names, 2):
-        both = _partial_dependence(predict, pair, rows)
-        rest = both - single[pair[0]] - single[pair[1]]
-        strength, effect = _root_mean_square(rest), _root_mean_square(both)
-        if strength <= _ROUNDING * max(effect, float(np.abs(both).max(initial=0.0))):
+        joint = _partial_dependence(predict, pair, rows)
+        rest = joint - single[pair[0]] - single[pair[1]]
+        strength, effect = _root_mean_square(rest), _root_mean_square(joint)
+        if strength <= _ROUNDING * max(effect, float(np.abs(joint).max(initial=0.0))):
             strength = 0.0
         pairs.append(Interaction(pair, strength, strength / effect if strength else 0.0))
     return tuple(sorted(pairs, key=lambda interaction: -interaction.strength))

@@ -189,13 +189,13 @@ def _bin_decisions(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def _compute_micro_f1(sums: Floats) -> float:
-    hits, both = sums.reshape(2, -1).sum(axis=1)
-    return float(2 * hits / both) if both > 0 else math.nan
+    hits, positives = sums.reshape(2, -1).sum(axis=1)
+    return float(2 * hits / positives) if positives > 0 else math.nan
 
 
 def _compute_macro_f1(sums: Floats) -> float:
-    hits, both = sums.reshape(2, -1)
-    return float((2 * hits / np.where(both > 0, both, 1.0)).mean()) if len(hits) else math.nan
+    hits, positives = sums.reshape(2, -1)
+    return float((2 * hits / np.where(positives > 0, positives, 1.0)).mean()) if len(hits) else math.nan
 
 
 def _bin_scores(labels: Numbers, predictions: Numbers) -> Binned:

@@ -103,6 +103,6 @@ def _choose_texts(values: pa.Array, most: int, rows: int) -> list[tuple[GridPoin
             return "values are not valid UTF-8"
         points.append((point, np.flatnonzero(codes == code)[:1]))
     if len(shown) < len(texts):
-        others = np.flatnonzero(~np.isin(codes, shown))
-        points.append((GridPoint(None, len(others) / rows, "others"), others))
+        other_rows = np.flatnonzero(~np.isin(codes, shown))
+        points.append((GridPoint(None, len(other_rows) / rows, "others"), other_rows))
     return points

@@ -101,8 +101,8 @@ class ValueAccumulator:
         order = np.lexsort((keys[frequent], -rows[frequent]))
         is_kept = np.zeros(len(keys), bool)
         is_kept[frequent[order[: self.size]]] = True
-        kept = pa.array(np.where(is_kept, keys, _DROPPED)[places])
-        return [_add_up([pa.RecordBatch.from_arrays([kept, *entries.columns[1:]], entries.schema.names)])]
+        kept_keys = pa.array(np.where(is_kept, keys, _DROPPED)[places])
+        return [_add_up([pa.RecordBatch.from_arrays([kept_keys, *entries.columns[1:]], entries.schema.names)])]
 
 
 @dataclass(frozen=True)

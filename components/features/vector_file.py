@@ -56,8 +56,8 @@ def read_vectors(path: str, width: int, most: int | None = None) -> PretrainedVe
         row = int(np.argmin(np.isfinite(vectors).all(axis=1)))
         raise InputError(f"{path}: expected finite numbers, received {vectors[row]} for {values[row]!r}", _REMEDY)
     first = {value: number for number, value in reversed(list(enumerate(values)))}
-    kept = sorted(first.values())
-    return PretrainedVectors([values[number] for number in kept], vectors[kept])
+    positions = sorted(first.values())
+    return PretrainedVectors([values[number] for number in positions], vectors[positions])
 
 
 def _read_npz(file: IO[bytes], most: int | None) -> tuple[list[bytes], npt.NDArray[np.float32]]:

@@ -305,9 +305,9 @@ def _join_partition(partition: int, side_runs: list[_Run], runs: list[_Run], fil
 
 def _look_up(batch: pa.RecordBatch, table: SideTable) -> pa.RecordBatch:
     keys = {name: column for name, column in zip(batch.schema.names, batch.columns, strict=True) if is_encoded(name)}
-    found = table.find(keys, np.ones(batch.num_rows, bool))
-    matched = found >= 0
-    columns = {name: column.take(pa.array(found[matched])) for name, column in table.columns.items()}
+    side_rows = table.find(keys, np.ones(batch.num_rows, bool))
+    matched = side_rows >= 0
+    columns = {name: column.take(pa.array(side_rows[matched])) for name, column in table.columns.items()}
     columns[ROW] = keys[ROW].filter(pa.array(matched))
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 

@@ -185,16 +185,16 @@ class Keras3Layer(tf_keras.layers.Layer):  # type: ignore[misc]
         seeds = self._stateless.seeds
         replaced = self._stateless.model.non_trainable_variables
         distance = tf.cast(_find_replica(), tf.int64) * [_SEED_DISTANCE, 0]
-        others = [
+        other_values = [
             tf.cast(variable + distance, template.dtype) if id(template) in seeds else tf.convert_to_tensor(variable)
             for variable, template in zip(self._others, replaced, strict=True)
         ]
         trained = [local_copy(variable) for variable in self._trained]
-        output, updated, losses = self._stateless.call(trained, others, features, bool(training))
+        output, updated, losses = self._stateless.call(trained, other_values, features, bool(training))
         for loss in losses:
             self.add_loss(tf.reduce_sum(tf.cast(loss, tf.float32)))
         if training:
-            for variable, template, before, after in zip(self._others, replaced, others, updated, strict=True):
+            for variable, template, before, after in zip(self._others, replaced, other_values, updated, strict=True):
                 if after is not before:
                     offset = distance if id(template) in seeds else 0
                     variable.assign(tf.cast(after, variable.dtype) - offset)

@@ -141,7 +141,7 @@ class BinaryHead(LabelHead):
 
 @dataclass(frozen=True, kw_only=True)
 class ListHead(BinaryHead):
-    """A logit by which the rows of a list are ordered. The rows are those of `list_blocks`.
+    """A logit that orders the rows of a list. The rows come in blocks, see `list_blocks`.
 
     Attributes:
       list_size: Number of consecutive rows that are a list, with padding.

@@ -89,9 +89,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     location_text = "in quarantine" if job is None else "bad and not kept"
     quarantined = f", {predictions.quarantined:,} {location_text}" if predictions.quarantined else ""
-    made = "from" if config and config.data.windows else "of"
+    rows = f"{'from' if config and config.data.windows else 'of'} {predictions.rows:,} rows"
     show(
-        f"{options.into}: {title} predicted {predictions.predicted:,} {made} {predictions.rows:,} rows{quarantined}",
+        f"{options.into}: {title} predicted {predictions.predicted:,} {rows}{quarantined}",
         *(f"  {format_join(join)}" for join in predictions.joins),
         *(f"  {name}: {type_}" for name, type_ in predictions.columns.items()),
     )

@@ -110,8 +110,8 @@ def _remove(text: str, spans: Sequence[_Span]) -> str:
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
-    kept, position = [], 0
+    parts, position = [], 0
     for (start_line, start_column), (end_line, end_column) in sorted(spans):
-        kept.append(text[position : starts[start_line] + start_column])
+        parts.append(text[position : starts[start_line] + start_column])
         position = max(position, starts[end_line] + end_column)
-    return "".join((*kept, text[position:]))
+    return "".join((*parts, text[position:]))

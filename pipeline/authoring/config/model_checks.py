@@ -130,14 +130,14 @@ def _multilabel(config: Config) -> Iterator[Problem]:
 def _anomaly(config: Config) -> Iterator[Problem]:
     """Yield settings that the task anomaly requires, and settings that cannot be combined with it."""
     model, training = config.model, config.training
-    others = ", ".join(kind for kind in _list_kinds(config) if kind != ANOMALY_KIND)
+    other_kinds = ", ".join(kind for kind in _list_kinds(config) if kind != ANOMALY_KIND)
     if config.data.task != "anomaly":
         if ANOMALY_KIND in _list_kinds(config):
             message = f"{ANOMALY_KIND} is for the task anomaly, received {config.data.task}; change one of them"
             yield Problem(("model", "kind"), message)
         return
-    if others or model.function:
-        received = "a function of your own" if model.function else others
+    if other_kinds or model.function:
+        received = "a function of your own" if model.function else other_kinds
         key: Key = ("tune",) if config.tune and model.kind == ANOMALY_KIND else ("model", "kind")
         yield Problem(key, f"the task anomaly requires {ANOMALY_KIND}, received {received}; change it")
     refused: list[tuple[object, Key, str]] = [

@@ -167,11 +167,11 @@ def _learn_means(codes: _Ints, residuals: _Floats, folds: _Ints) -> _Floats:
     size = int(codes.max()) + 1
     cells = codes * _FOLDS + folds
     counts = np.bincount(cells, minlength=size * _FOLDS).reshape(size, _FOLDS)
-    others = counts.sum(axis=1, keepdims=True) - counts
+    other_counts = counts.sum(axis=1, keepdims=True) - counts
     means = np.empty_like(residuals)
     for column in range(residuals.shape[1]):
         sums = np.bincount(cells, residuals[:, column], size * _FOLDS).reshape(size, _FOLDS)
-        means[:, column] = ((sums.sum(axis=1, keepdims=True) - sums) / (others + _SMOOTHING))[codes, folds]
+        means[:, column] = ((sums.sum(axis=1, keepdims=True) - sums) / (other_counts + _SMOOTHING))[codes, folds]
     return means
 
 
