@@ -25,9 +25,9 @@ from pydantic_core import core_schema
 from components.base.names import did_you_mean
 from components.base.registry import Registry
 
-Task = Literal["binary", "multiclass", "multilabel", "regression", "retrieval", "anomaly"]
+Task = Literal["binary", "multiclass", "multilabel", "regression", "survival", "retrieval", "anomaly"]
 """Task of the model: predict one of two classes, one of several classes, any number of several classes, a number, the
-items that fit a query, or how unusual a row is."""
+time until an event, the items that fit a query, or how unusual a row is."""
 
 Loss = Literal["quantile", "huber", "poisson", "tweedie", "focal", "listwise"]
 """Losses that a training can minimize instead of the default loss of its task, crossentropy or squared error."""
@@ -37,6 +37,7 @@ LOSSES: dict[Task, tuple[Loss, ...]] = {
     "multiclass": ("focal",),
     "multilabel": (),
     "regression": ("quantile", "huber", "poisson", "tweedie"),
+    "survival": (),
     "retrieval": (),
     "anomaly": (),
 }

@@ -14,7 +14,7 @@ import tensorflow as tf
 from components.base.errors import InputError
 from components.compat.tensorflow import create_session, load_graph
 from components.data import example_encoder
-from components.results.model_outputs import PREDICTED
+from components.results.model_outputs import CUMULATIVE_HAZARD, PREDICTED, SURVIVAL, TIMES
 
 RAW = "raw"
 """Signature of our models that takes columns; see components/trainer/export."""
@@ -145,13 +145,14 @@ def convert_outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, pa.Arr
     An output with one number or text per row becomes a column with the output's name; an output with several values per
     row becomes a list column. The outputs `classes` and `probabilities` of a classification become a column
     `probability_CLASS` per class, and the column `prediction`, which contains the most probable class; of a multilabel
-    model, which has the output `predicted`, it contains the list of predicted classes.
+    model, which has the output `predicted`, it contains the list of predicted classes. The outputs `survival` and
+    `times` of a survival model become a column `survival_at_TIME` per time.
 
     Args:
       outputs: Name → values; [rows, ...].
 
     Returns:
-      Name → column, sorted by name.
+      Name → column, sorted by name, followed by the columns of the survival in the order of the times.
 
     Raises:
       InputError: If an output is a scalar for the whole batch.
@@ -170,6 +171,12 @@ def convert_outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, pa.Arr
         else:
             converted["prediction"] = names.take(pa.array(probabilities.argmax(axis=1)))
         converted |= {f"probability_{name}": pa.array(probabilities[:, index]) for index, name in enumerate(names)}
+    curve: dict[str, pa.Array] = {}
+    if arrays.keys() >= {SURVIVAL, TIMES, CUMULATIVE_HAZARD}:
+        times, survival, _ = (arrays.pop(name) for name in (TIMES, SURVIVAL, CUMULATIVE_HAZARD))
+        # All rows contain the same times in the same order.
+        names = (np.format_float_positional(time, trim="-") for time in times[0])
+        curve = {f"survival_at_{name}": pa.array(values) for name, values in zip(names, survival.T, strict=True)}
     for name, values in arrays.items():
         if not values.ndim:
             raise InputError(
@@ -180,7 +187,7 @@ def convert_outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, pa.Arr
         width = flat.shape[1]
         items = _decode_text(flat.ravel()) if values.dtype == object else pa.array(flat.ravel())
         converted[name] = items if width == 1 else pa.FixedSizeListArray.from_arrays(items, width)
-    return dict(sorted(converted.items()))
+    return dict(sorted(converted.items())) | curve
 
 
 def _decode_text(values: npt.NDArray[Any]) -> pa.Array:

@@ -24,9 +24,9 @@ def check_edge(config: Any) -> Iterator[Problem]:
         yield Problem(("edge",), f"does not go together with data.labels: {why}; remove one of both")
     if config.data.task == "anomaly":
         yield Problem(("edge",), "does not go together with the task anomaly, which has no label to judge; remove it")
-    if config.data.task == "multilabel":
+    if config.data.task in ("multilabel", "survival"):
         why = "the gate of variants compares one value per row"
-        yield Problem(("edge",), f"does not go together with the task multilabel: {why}; remove it")
+        yield Problem(("edge",), f"does not go together with the task {config.data.task}: {why}; remove it")
     if config.data.task == "retrieval" and config.model.kind in RETRIEVAL_KINDS and not config.model.run_fn:
         yield Problem(("edge",), "devices do not search an index of items, as the task retrieval does; remove it")
     if config.model.run_fn or config.model.train or config.model.has_forest:

@@ -54,12 +54,14 @@ _ERRORS = "components.evaluator.error_metrics"
 _QUANTILES = "components.evaluator.quantile_metrics"
 _RANKING = "components.evaluator.ranking_metrics"
 _RETRIEVED = "components.evaluator.retrieval_metrics"
+_SURVIVAL_METRICS = "components.evaluator.survival_metrics"
 _BINARY = frozenset[Task]({"binary"})
 _RANKED = frozenset[Task]({"binary", "anomaly"})
 _MULTICLASS = frozenset[Task]({"multiclass"})
 _MULTILABEL = frozenset[Task]({"multilabel"})
 _REGRESSION = frozenset[Task]({"regression"})
 _RETRIEVAL = frozenset[Task]({"retrieval"})
+_SURVIVAL = frozenset[Task]({"survival"})
 
 
 def _make_grouped(measure: str, task: Task = "binary") -> Metric:
@@ -105,6 +107,9 @@ _BUILT_IN: dict[str, Metric] = {
     "quantile_loss": Metric("MeanQuantileLoss", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
     "interval_coverage": Metric("IntervalCoverage", _REGRESSION, module=_QUANTILES, quantiles=True),
     "interval_width": Metric("IntervalWidth", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
+    "negative_log_likelihood": Metric("NegativeLogLikelihood", _SURVIVAL, better="lower", module=_SURVIVAL_METRICS),
+    "concordance": Metric("Concordance", _SURVIVAL, module=_SURVIVAL_METRICS),
+    "integrated_brier_score": Metric("IntegratedBrierScore", _SURVIVAL, better="lower", module=_SURVIVAL_METRICS),
 }
 """`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
 of the two over ten bins of predictions; `cost` is the mean cost with the costs of `decide`. TFMA looks up class names
@@ -154,6 +159,7 @@ DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "multiclass": ("accuracy", "crossentropy"),
     "multilabel": ("log_loss", "micro_f1", "macro_f1", "macro_auc", "macro_average_precision", "hamming_loss"),
     "regression": ("mean_squared_error", "mean_absolute_error"),
+    "survival": ("negative_log_likelihood", "concordance", "integrated_brier_score"),
     "retrieval": ("recall_at_10", "ndcg_at_10", "mrr", "coverage_at_10", "popularity_at_10"),
     "anomaly": ("auc", "auc_precision_recall"),
 }
@@ -447,7 +453,8 @@ class EvaluationConfig(Section):
         """Return the modules of metrics that the user or an installed package defines."""
         names = (name for name in self.metrics_for("binary") if label_of(name)[1] not in METRICS.built_in)
         modules = {metric(name).module for name in names}
-        return tuple(sorted(modules - {_CLASS_SETS, _OURS, _COST, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
+        ours = {_CLASS_SETS, _OURS, _COST, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, _SURVIVAL_METRICS}
+        return tuple(sorted(modules - ours - {""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield all columns that the section names, with their keys in the section."""

@@ -141,7 +141,7 @@ def _diagnostics(task: Task, names: list[str], **positive: float) -> list[tfma.M
         return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names, **positive)]
     if task == "regression":
         return [_metric("RegressionDiagnostics", ours, name=_DIAGNOSTICS)]
-    if task in ("multilabel", "retrieval"):
+    if task in ("multilabel", "survival", "retrieval"):
         return []
     matrix = _metric("MultiClassConfusionMatrixPlot", "", thresholds=[0.0])
     shares = {

@@ -179,7 +179,7 @@ class Executor(StockExecutor):
         reasons = (_needs_stock(examples, specification, task) for specification in specifications)
         reason = next(filter(None, reasons), None)
         needs_columns = evaluations[0].plan.forecasts or any(specification.group for specification in specifications)
-        if reason and (task in ("anomaly", "multilabel", "retrieval") or needs_columns):
+        if reason and (task in ("anomaly", "multilabel", "survival", "retrieval") or needs_columns):
             raise make_grouping_error(f"TFX's own executor, because of {reason}")
         if reason:
             logging.info("TFX's own executor evaluates the model, because of %s", reason)
@@ -296,7 +296,7 @@ def _measure_leakage(plan: EvaluationPlan, label: Label, inputs: Inputs) -> Leak
         return Leakage(unknown="a retrieval does not predict the label")
     if plan.task == "anomaly":
         return Leakage(unknown="an anomaly model does not learn the label")
-    if plan.task == "multilabel":
+    if plan.task in ("multilabel", "survival"):
         return Leakage(unknown="it is only looked for in labels with one value per row")
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
     if plan.feature_columns is None:
@@ -318,7 +318,7 @@ def _measure_linear_model(plan: EvaluationPlan, label: Label, inputs: Inputs) ->
         return LinearModel(unknown="a retrieval does not predict the label")
     if plan.task == "anomaly":
         return LinearModel(unknown="an anomaly model does not learn the label")
-    if plan.task == "multilabel":
+    if plan.task in ("multilabel", "survival"):
         return LinearModel(unknown="it is only trained on labels with one value per row")
     if plan.feature_columns is None:
         return LinearModel(unknown="the columns of features of own code are not known")

@@ -41,6 +41,7 @@ _INCOMPARABLE = (
         "the labels are too close to each other, or too large",
     ),
     (("poisson_deviance", "tweedie_deviance"), "a label is negative"),
+    (("negative_log_likelihood",), "no row has a weight"),
     (_RANKED, _NO_INTERACTION),
 )
 """Prefixes of metric names, and the reason why the metric of the constant is not a number."""
@@ -112,6 +113,7 @@ _COMPARED = (
     # absolute error.
     ("mean_squared_error", "mean_absolute_error"),
     ("log_loss",),
+    ("negative_log_likelihood",),
     # Of anomalies; binary models have losses as well.
     ("auc",),
     # In a small catalogue the first ten items may be nearly all.
@@ -196,7 +198,7 @@ def _explain_gain(constant: ConstantMetric, rows: int, is_lower_better: bool) ->
     ends = f"{low:.4g} to {high:.4g}" if gain > 0 else f"{-high:.4g} to {-low:.4g}"
     words = f"{words}, 95 % interval {ends}, {row_count}"
     # A smaller gain is a rounding error.
-    if low > 1e-9 * constant.value:
+    if low > 1e-9 * abs(constant.value):
         return True, words
     return False, f"{words}: too few for a verdict" if gain > 0 else words
 

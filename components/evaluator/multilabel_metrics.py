@@ -145,7 +145,7 @@ def log_losses(labels: Numbers, predictions: Numbers) -> Floats:
 def bin_losses(labels: Numbers, predictions: Numbers) -> Binned:
     """Deal the rows to groups, with the loss and the labels as summands."""
     y, _ = align(labels, predictions)
-    return _deal(len(y)), np.concatenate([log_losses(labels, predictions)[:, np.newaxis], y], axis=1)
+    return deal(len(y)), np.concatenate([log_losses(labels, predictions)[:, np.newaxis], y], axis=1)
 
 
 def compute_jackknife_interval(estimate: float, value: Callable[[Floats], float], sums: Floats) -> Interval | None:
@@ -168,7 +168,8 @@ def compute_jackknife_interval(estimate: float, value: Callable[[Floats], float]
     return (estimate - half, estimate + half) if math.isfinite(half) else None
 
 
-def _deal(rows: int) -> Numbers:
+def deal(rows: int) -> Numbers:
+    """Deal the rows of a batch to groups in turn; [rows]."""
     return np.arange(rows) % GROUPS
 
 
@@ -185,7 +186,7 @@ def _bin_decisions(labels: Numbers, predictions: Numbers) -> Binned:
     """Deal the rows to groups. The summands are the correct positive decisions, then labels plus decisions."""
     y, _ = align(labels, predictions)
     decisions = _decide(predictions)
-    return _deal(len(y)), np.concatenate([y * decisions, y + decisions], axis=1)
+    return deal(len(y)), np.concatenate([y * decisions, y + decisions], axis=1)
 
 
 def _compute_micro_f1(sums: Floats) -> float:

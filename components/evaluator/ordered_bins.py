@@ -32,6 +32,16 @@ def bins_of(numbers: Floats) -> Ints:
     return (np.where(numbers < 0, -keys, keys) + _OFFSET) << _LEVEL_BITS
 
 
+def bins_of_keys(keys: Ints) -> Ints:
+    """Return the bins at level 0 of keys in another form, which are less than 2**57; [rows]."""
+    return keys << _LEVEL_BITS
+
+
+def keys_of(bins: Ints) -> Ints:
+    """Return the smallest keys of bins; [bins]."""
+    return (bins >> _LEVEL_BITS) << levels_of(bins)
+
+
 def levels_of(bins: Ints) -> Ints:
     """Return the levels of bins. All numbers of a bin at level 0 are equal as float32."""
     return bins & _LEVELS

@@ -116,7 +116,7 @@ def measure(examples: Examples, model: Model, plan: EvaluationPlan, importance: 
         return Dependence(unknown="a retrieval does not predict the label")
     batch = split_sample.draw(examples, max(importance.slices[0].rows, ROWS))
     grids, skipped = _make_grids(batch, importance, plan.evaluation.dependence_columns)
-    result = Dependence("prediction" if plan.task == "regression" else "probability", skipped=skipped)
+    result = Dependence("prediction" if plan.task in ("regression", "survival") else "probability", skipped=skipped)
     if not grids:
         return replace(result, unknown="none of the columns that have an effect has single values")
     random = np.random.default_rng(2)

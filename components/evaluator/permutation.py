@@ -45,7 +45,9 @@ from components.evaluator.retrieval_metrics import make_reciprocal, measure_inte
 from components.evaluator.saved_model import Evaluated, Model, Recombine
 from components.evaluator.slices import slices_of
 from components.evaluator.standard_metrics import binary_log_losses
+from components.evaluator.survival_metrics import compute_losses
 from components.features.expression import Label
+from components.results.model_outputs import CUMULATIVE_HAZARD, TIMES
 
 ROWS = 10_000
 """Default number of rows."""
@@ -199,6 +201,7 @@ class _Loss:
             "multiclass": "crossentropy",
             "multilabel": "log_loss",
             "regression": "mean_squared_error",
+            "survival": "negative_log_likelihood",
             "retrieval": "1 - mrr",
         }
         self.name = plan.metrics_of_loss[0] if plan.metrics_of_loss else task_losses[plan.task]
@@ -210,6 +213,9 @@ class _Loss:
             return -np.log(np.maximum(select_label_probabilities(labels, predictions), LEAST_PROBABILITY))
         if plan.task == "multilabel":
             return log_losses(labels, predictions)
+        if plan.task == "survival":
+            joined = [predictions[:, np.newaxis], outputs[CUMULATIVE_HAZARD], outputs[TIMES]]
+            return compute_losses(labels, np.concatenate(joined, axis=1))
         if plan.task == "retrieval":
             return np.nan_to_num(1 - measure_interactions(make_reciprocal(), labels, predictions))
         if plan.task == "binary":
@@ -301,7 +307,7 @@ class _Sample(NamedTuple):
 
     def _areas(self, rows: Ints) -> _Areas | None:
         """Return the areas under the ROC curve of some rows; None if a class has fewer than two rows."""
-        if self.evaluated.predictions.ndim > 1:
+        if self.evaluated.predictions.ndim > 1 or self.evaluated.labels.ndim > 1:
             return None
         rows_of_class = [rows[(self.evaluated.labels[rows] == label) & (self.weights[rows] > 0)] for label in (0, 1)]
         if min(map(len, rows_of_class)) < 2:

@@ -19,6 +19,7 @@ from components.base.config_section import Task
 from components.base.errors import InputError
 from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialize
 from components.evaluator.binning import Ints, Numbers
+from components.results.model_outputs import SURVIVAL
 
 _VALUES = 1 << 22
 """Maximum number of values per output and batch. Class names, which are strings and objects, then take 370 MiB."""
@@ -29,7 +30,7 @@ class Evaluated:
     """The labels and predictions of a model for the rows of a batch.
 
     Attributes:
-      labels: Labels; [rows], or [rows, width] of a multilabel task.
+      labels: Labels; [rows], or [rows, width] of a multilabel or survival task.
       predictions: Predictions; [rows], or [rows, classes].
       transformed: Outputs of the model's preprocessing signatures; [rows, ...]. The label is omitted if the examples
         have a column with its name, so that slices by this column show its values, such as names of classes.
@@ -152,7 +153,7 @@ class Model:
         outputs = self._outputs(batch) if outputs is None else outputs
         predictions = self._prediction(outputs)
         transformed = self._transform(batch)
-        labels = self._labels(batch, transformed, predictions)
+        labels = self._labels(batch, transformed, outputs)
         if self._label_columns is not None and self._spec.label_key in batch.schema.names:
             transformed.pop(self._spec.label_key, None)
         return Evaluated(labels, predictions, transformed, outputs)
@@ -201,11 +202,13 @@ class Model:
             return call(self._raw, columns)
         return call(self._signatures[self._spec.signature_name], serialize(batch, None))
 
-    def _labels(self, batch: pa.RecordBatch, transformed: Columns, predictions: Numbers) -> Numbers:
-        key = self._spec.label_key
+    def _labels(self, batch: pa.RecordBatch, transformed: Columns, outputs: Columns) -> Numbers:
+        key, predictions = self._spec.label_key, self._prediction(outputs)
         if key in transformed:
             labels = transformed[key]
             if labels.ndim == predictions.ndim == 2 and labels.shape[1] >= predictions.shape[1] > 1:
+                return labels
+            if SURVIVAL in outputs and labels.shape[1:] == (2,):
                 return labels
         else:
             column = column_of(batch, key)

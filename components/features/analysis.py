@@ -36,6 +36,7 @@ from components.features.accumulators import (
 )
 from components.features.aged_vocabulary import AgedVocabularyAccumulator
 from components.features.column import graph_function
+from components.features.survival_times import SurvivalTimesAccumulator
 from components.features.value_table import CountAccumulator, TargetMeanAccumulator, ValueTable
 
 
@@ -200,6 +201,42 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class SurvivalTimes:
+    """Requires a file with the intervals of time of a survival task. In the graph it is a string scalar, the path.
+
+    The first lines are the number of rows, the number of rows without a finite time, and the number of rows with a
+    negative time. Each further line is `end hazard` of an interval: the intervals contain about the same number of
+    events, the first begins at 0, the last ends at the last event, and the hazard is the number of events divided by
+    the time that all rows were observed in the interval. What is observed after the last end counts in the last
+    interval.
+
+    Source: M. Friedman, Piecewise exponential models for survival data with covariates, Annals of Statistics 10, 1982.
+
+    Attributes:
+      times: Times; float64, shape [n].
+      events: 1 if the event happened at the time, otherwise 0; float64, shape [n].
+      name: Name of the file in `TFTransformOutput`.
+      intervals: Maximum number of intervals. There are fewer if there are fewer distinct times of events.
+      weights: Weights of the rows; float, shape [n]. If None, all rows have the same weight.
+    """
+
+    times: tf.Tensor
+    events: tf.Tensor
+    name: str
+    intervals: int
+    weights: tf.Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """The arguments of the accumulator's `add`."""
+        return (self.times, self.events, *(() if self.weights is None else (self.weights,)))
+
+    def accumulator(self) -> SurvivalTimesAccumulator:
+        """Create the accumulator of this statistic."""
+        return SurvivalTimesAccumulator(self.intervals)
+
+
+@dataclass(frozen=True)
 class Collisions:
     """Requires a file with the hash collisions of `texts`. In the graph it is a string scalar, the path.
 
@@ -287,7 +324,7 @@ class ValueStatistics:
 
 NumberRequirement = Moments | Quantiles | Edges
 """A requirement whose result is numbers: float64 of shape [width] or [width, columns]."""
-FileRequirement = Vocabulary | Scale | Collisions | UnparsedDates
+FileRequirement = Vocabulary | Scale | SurvivalTimes | Collisions | UnparsedDates
 """A requirement whose result is a file, which the graph refers to by its path."""
 Requirement = NumberRequirement | FileRequirement | ValueStatistics
 Result: TypeAlias = "npt.NDArray[np.float64] | str | ValueTable"

@@ -426,8 +426,8 @@ class FeaturesConfig(Section):
                 yield Problem(("features", *feature.key, "embedding"), message)
             if isinstance(feature.op, TargetMean):
                 received = "data.labels" if len(config.data.declared_labels) > 1 else config.data.task
-                if received in ("data.labels", "multilabel", "retrieval", "anomaly"):
-                    expected = "one label, of another task than multilabel, retrieval and anomaly"
+                if received in ("data.labels", "multilabel", "survival", "retrieval", "anomaly"):
+                    expected = "one label, of the task binary, multiclass or regression"
                     message = f"target_mean expects {expected}, received {received}"
                     yield Problem(("features", *feature.key), f"{message}; choose another operation")
             if feature.op.is_columnar and not config.runtime.is_vectorised("Transform"):

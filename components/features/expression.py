@@ -105,10 +105,13 @@ class Label:
     Attributes:
       text: A column (or its header), or an expression; empty if the task anomaly does not have a label.
       name: Name of the label in `data.labels`; empty for `data.label`.
+      event: A column (or its header), or an expression, that is 1 if the time of `text` is the time of an event, and 0
+        if the row was observed without an event until then; empty except for the task survival.
     """
 
     text: str
     name: str = ""
+    event: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -124,6 +127,21 @@ class Label:
         """
         return parse(self.text) if self.text else Expression("", ast.Constant(0), ())
 
+    @property
+    def event_label(self) -> EventLabel:
+        """The event as a label of its own."""
+        return EventLabel(self.event)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the label is computed from, with the columns of the event.
+
+        Raises:
+          ValueError: If a text is not an expression.
+        """
+        event = self.event_label.expression.columns if self.event else ()
+        return tuple(dict.fromkeys((*self.expression.columns, *event)))
+
     def __str__(self) -> str:
         """Return the key for error messages, as in `data.labels.click`."""
         return ".".join(self.key)
@@ -131,6 +149,15 @@ class Label:
     def add_name(self, base: str) -> str:
         """Return the name of a file, column or output of this label: `base` and the name of the label, if any."""
         return f"{base}_{self.name}" if self.name else base
+
+
+class EventLabel(Label):
+    """The event of a survival task."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of the config that declares the event."""
+        return ("data", "event")
 
 
 def parse_condition(text: str) -> tuple[Expression, frozenset[str]]:

@@ -33,6 +33,8 @@ BROKEN_LABEL = "\x00line break"
 LABEL_SCALE = "label_scale"
 """File of a regression label. Its lines are the number of training rows, the number of rows without a label, the mean,
 the standard deviation, and the number of rows with a negative label."""
+LABEL_TIMES = "label_times"
+"""File of a survival label; see `analysis.SurvivalTimes` for its lines."""
 ITEM_ROWS = "item_rows"
 """File of a retrieval with lines `count item`, where the count is the number of training rows with the item."""
 ITEM_INTERACTIONS = "item_interactions"

@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 from components.base.errors import InputError
 from components.base.limits import MOST_CLASSES
 from components.features import feature_names, text_values
-from components.features.analysis import Requirement, Scale, Vocabulary
+from components.features.analysis import Requirement, Scale, SurvivalTimes, Vocabulary
 from components.features.column import Column
 from components.features.expression import Label
 from components.features.plan import FeaturePlan
@@ -52,7 +52,8 @@ class LabelTensor:
         labels] if there are several. It is int64 0 or 1 for binary, retrieval and anomaly, an int64 index into the
         vocabulary `feature_names.LABEL_CLASSES` for multiclass, and float32 for regression. For multilabel, it is
         float32 0 or 1 of shape [batch, plan.classes.size], with a column per class of this vocabulary, followed by
-        columns of 0.
+        columns of 0. For survival, it is float32 of shape [batch, 2]: the time, and 1 if the event happened at the
+        time, otherwise 0.
     """
 
     requirements: tuple[Requirement, ...]
@@ -99,7 +100,9 @@ def _compute_label(
         # The input pipeline expects a label in each row. The task anomaly ignores it.
         present = columns[plan.features.columns_read[0]].present
         return LabelTensor((), lambda _: tf.zeros_like(present, tf.int64))
-    value = _evaluate(declared, {name: columns[name] for name in parsed.columns})
+    value = _evaluate(declared, columns)
+    if plan.task == "survival":
+        return _compute_survival(declared, value, plan, columns, weights)
     if plan.task == "regression":
         scale = Scale(tf.cast(value, tf.float64), declared.add_name(feature_names.LABEL_SCALE), weights)
         return LabelTensor((scale,), lambda _: tf.cast(value, tf.float32))
@@ -132,6 +135,23 @@ def _compute_class_set(declared: Label, plan: FeaturePlan, column: Column) -> La
     return LabelTensor(requirements, finish)
 
 
+def _compute_survival(
+    declared: Label, time: tf.Tensor, plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None
+) -> LabelTensor:
+    if time.dtype == tf.string:
+        raise InputError(
+            f"{declared}: survival expected a time as a number, received text in {declared.text!r}",
+            "choose a column of numbers, such as days",
+        )
+    time = tf.cast(time, tf.float64)
+    texts, happened = _binarize(_evaluate(declared.event_label, columns))
+    times = SurvivalTimes(time, tf.cast(happened, tf.float64), feature_names.LABEL_TIMES, plan.intervals or 1, weights)
+    return LabelTensor(
+        (_count_texts(texts, feature_names.LABEL_COUNTS), times),
+        lambda _: tf.stack([tf.cast(time, tf.float32), tf.cast(happened, tf.float32)], axis=1),
+    )
+
+
 def label_values(declared: Label, plan: FeaturePlan, columns: Mapping[str, Column]) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the label of rows as numbers whose mean is a share or a mean, without statistics of other rows.
 
@@ -147,7 +167,7 @@ def label_values(declared: Label, plan: FeaturePlan, columns: Mapping[str, Colum
         texts, known = _classes(columns[parsed.columns[0]])
         numbers = tf.ones_like(texts, tf.float64)
     else:
-        value = _evaluate(declared, {name: columns[name] for name in parsed.columns})
+        value = _evaluate(declared, columns)
         texts = tf.fill(tf.shape(value), "")
         known = (
             tf.ones_like(value, tf.bool)
@@ -204,10 +224,11 @@ def _count_texts(texts: tf.Tensor, name: str) -> Vocabulary:
 
 def _evaluate(declared: Label, columns: Mapping[str, Column]) -> tf.Tensor:
     parsed = declared.expression
+    read = {name: columns[name] for name in parsed.columns}
     try:
-        return parsed.evaluate({name: _operand(column) for name, column in columns.items()}, TensorArithmetic())
+        return parsed.evaluate({name: _operand(column) for name, column in read.items()}, TensorArithmetic())
     except (TypeError, ValueError) as error:
-        dtypes = ", ".join(f"{column.name} holds {column.dtype}" for column in columns.values())
+        dtypes = ", ".join(f"{column.name} holds {column.dtype}" for column in read.values())
         raise InputError(
             f"{declared}: {parsed.text!r} cannot be computed: {dtypes}",
             "compare text with text and numbers with numbers, as in income == '>50K'",

@@ -26,6 +26,8 @@ class FeaturePlan(Section):
     task: Task
     classes: ClassSetConfig = ClassSetConfig()
     """How the classes of a row are read; multilabel only."""
+    intervals: int | None = None
+    """Maximum number of intervals of time; survival only."""
     row_key: RowKey | None = None
     weight: str | None = None
     """Column with the weights of the rows. If None, all rows have the same weight."""
@@ -50,4 +52,4 @@ class FeaturePlan(Section):
     @property
     def label_columns(self) -> tuple[str, ...]:
         """The raw columns that the labels are computed from."""
-        return tuple(dict.fromkeys(name for label in self.labels for name in label.expression.columns))
+        return tuple(dict.fromkeys(name for label in self.labels for name in label.columns))

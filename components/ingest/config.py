@@ -303,12 +303,19 @@ class DataConfig(RowsConfig):
     """Several labels that a single model predicts, instead of `label`: name → column or expression, as in
     `{click: clicked, purchase: price > 0}`. The name of a label is the suffix of the model's outputs, as in
     `probability_click`, and the prefix of metrics, as in `click/auc`."""
+    event: str | None = Field(default=None, min_length=1)
+    """survival: A column, or an expression such as `status == 'churned'`, that is 1 if the event happened at the time
+    in the label, and 0 if the row was only observed until then."""
+    intervals: int = Field(default=20, ge=2, le=200)
+    """survival: Maximum number of intervals of time with a constant hazard each. They contain about the same number of
+    events of the training split."""
     task: Task = "binary"
     """Kind of prediction: `binary` predicts one of two classes, `multiclass` one of several classes, `multilabel` any
-    number of several classes, `regression` a number, `retrieval` which of all items fit a user or another query, and
-    `anomaly` how unusual a row is. For `retrieval`, a row with label 1 is an interaction of a query with an item; rows
-    with label 0 are ignored in the loss and in the metrics. For `anomaly`, the label is optional. It is 1 for
-    anomalies, and is only used in the evaluation."""
+    number of several classes, `regression` a number, `survival` the time until an event that has not happened yet in
+    some rows, `retrieval` which of all items fit a user or another query, and `anomaly` how unusual a row is. For
+    `retrieval`, a row with label 1 is an interaction of a query with an item; rows with label 0 are ignored in the loss
+    and in the metrics. For `anomaly`, the label is optional. It is 1 for anomalies, and is only used in the evaluation.
+    """
     classes: ClassSetConfig = ClassSetConfig()
     """How the task multilabel reads the classes of a row from the column of the label."""
     where: str | None = None
@@ -368,6 +375,16 @@ class DataConfig(RowsConfig):
         return self
 
     @model_validator(mode="after")
+    def _check_event(self) -> DataConfig:
+        if (self.task == "survival") is (self.event is None):
+            received = f"{self.task} with {self.event!r}; remove event" if self.event else "none; add it"
+            expected = "task survival" if self.event else "an event with task survival"
+            raise ValueError(f"event: expected {expected}, received {received}")
+        if self.task != "survival" and self.intervals != DataConfig.model_fields["intervals"].default:
+            raise ValueError(f"intervals: expected task survival, received {self.task}; remove intervals")
+        return self
+
+    @model_validator(mode="after")
     def _check_classes(self) -> DataConfig:
         if self.task != "multilabel" and self.classes != ClassSetConfig():
             raise ValueError(f"classes: expected task multilabel, received {self.task}; remove classes")
@@ -390,7 +407,7 @@ class DataConfig(RowsConfig):
         """The labels, in the order of the config. Without a label, a label without a text; task anomaly only."""
         if self.label is None and not self.labels:
             return (expression.Label(""),)
-        single = () if self.label is None else (expression.Label(self.label),)
+        single = () if self.label is None else (expression.Label(self.label, event=self.event or ""),)
         return (*single, *(expression.Label(text, name) for name, text in self.labels.items()))
 
     @model_validator(mode="after")
@@ -454,5 +471,5 @@ class DataConfig(RowsConfig):
 
     def _target_columns(self) -> set[str]:
         """Return the columns of the labels, and the column of the weight, which may depend on the label."""
-        columns = (name for label in self.declared_labels for name in label.expression.columns)
+        columns = (name for label in self.declared_labels for name in label.columns)
         return {*columns, *([self.weight] if self.weight else [])}

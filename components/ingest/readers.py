@@ -35,7 +35,7 @@ def columns(config: DataConfig) -> list[str] | None:
     names = _read_columns(paths, format_, config)
     joined = check_names(config, names, format_)
     for label in config.declared_labels:
-        if shared := [name for name in label.expression.columns if name in joined]:
+        if shared := [name for name in label.columns if name in joined]:
             raise InputError(
                 f"{label}: expected a column of data.path, received {shared[0]!r}, which data.join adds",
                 "predict a column of the data; a side table contains what is known before",

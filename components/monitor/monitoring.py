@@ -154,7 +154,7 @@ def _select_training_columns(batch: pa.RecordBatch, model: ModelInterface, plan:
         names = model.columns
     else:
         # The signature of a model that reads tf.Examples does not list its columns. Requests lack at least these.
-        label_columns = (name for label in plan.evaluation.labels for name in label.expression.columns)
+        label_columns = (name for label in plan.evaluation.labels for name in label.columns)
         not_sent = {*label_columns, plan.evaluation.weight, plan.monitor.key}
         names = [name for name in batch.schema.names if name not in not_sent]
     columns = {name: first_values(column_of(batch, name)) for name in names}

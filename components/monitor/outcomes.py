@@ -60,7 +60,7 @@ class Outcomes:
         if plan.labels is None or plan.monitor.key is None:
             raise ValueError("expected a plan with labels and a key")
         self._plan, self._data, self._key = plan, plan.labels, plan.monitor.key
-        self._label, self._label_columns = label, label.expression.columns
+        self._label, self._label_columns = label, label.columns
         self._config = self._make_config({})
         self._group = plan.evaluation.find_group(label)
 

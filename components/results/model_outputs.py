@@ -10,6 +10,7 @@ PREDICTION_KEY: dict[Task, str] = {
     "multiclass": "probabilities",
     "multilabel": "probabilities",
     "regression": "prediction",
+    "survival": "prediction",
     "retrieval": RANK,
     "anomaly": "score",
 }
@@ -27,6 +28,14 @@ PREDICTED = "predicted"
 """Output of a multilabel model: for each class, 1 if its probability is at least PREDICTED_FROM, otherwise 0."""
 PREDICTED_FROM = 0.5
 """Smallest probability from which a multilabel model predicts a class."""
+
+
+CUMULATIVE_HAZARD = "cumulative_hazard"
+"""Output of a survival model: the cumulative hazards at TIMES, ascending; [rows, times]."""
+SURVIVAL = "survival"
+"""Output of a survival model: the probabilities that the event has not happened until TIMES; [rows, times]."""
+TIMES = "times"
+"""Output of a survival model: the ends of its intervals of time, in every row the same; [rows, times]."""
 
 
 def depends_on_rounding(output: str) -> bool:

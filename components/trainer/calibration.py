@@ -14,7 +14,13 @@ import scipy.special
 import tensorflow as tf
 
 from components.models.forest import Floats
-from components.trainer.prediction_head import BinaryHead, CompositeHead, MultilabelHead, PredictionHead
+from components.trainer.prediction_head import (
+    BinaryHead,
+    CompositeHead,
+    MultilabelHead,
+    PredictionHead,
+    SurvivalHead,
+)
 
 Calibrate = Callable[[tf.Tensor], tf.Tensor]
 """Logits [batch, outputs] → calibrated logits, of the same shape."""
@@ -57,7 +63,7 @@ def fit_calibration(
         return lambda logits: tf.concat(
             [calibrate(logits[:, part]) for calibrate, part in zip(calibrations, columns, strict=True)], axis=1
         )
-    label = labels[:, 0]
+    label = labels if isinstance(head, SurvivalHead) else labels[:, 0]
     return fit_isotonic(logits, label, weight) if kind == "isotonic" else fit_temperature(head, logits, label, weight)
 
 
@@ -74,7 +80,7 @@ def fit_temperature(
     Args:
       head: The task's loss.
       logits: Logits of rows that the model was not trained on, [rows, outputs].
-      label: Labels of the rows, [rows].
+      label: Labels of the rows, [rows], or [rows, 2] of a survival task.
       weight: Weights of the rows, [rows]; if None, all rows have the same weight.
     """
 

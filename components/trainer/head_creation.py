@@ -35,6 +35,7 @@ from components.trainer.prediction_head import (
     QuantileHead,
     RegressionHead,
     RetrievalHead,
+    SurvivalHead,
 )
 
 _OWN_LOSS = ModelConfig()
@@ -78,9 +79,12 @@ def _create_label_head(
         return _create_regression_head(label, transform, model)
     if plan.task == "anomaly":
         if label.text:
-            _check_anomalies(label, _read_counts(label, transform))
+            expected, remedy = "1 for anomalies and 0 for other rows", "give an expression such as status == 'fraud'"
+            _check_zeros_and_ones(label, _read_counts(label, transform), expected, f"{remedy}, or remove the label")
         return AnomalyHead(contamination=model.contamination)
     counts = _read_counts(label, transform)
+    if plan.task == "survival":
+        return _create_survival_head(label, transform, counts)
     if plan.task == "multilabel":
         return _create_multilabel_head(label, transform, counts)
     _check(plan, label, counts)
@@ -192,7 +196,13 @@ def _create_regression_head(label: Label, transform: tft.TFTransformOutput, mode
     _check_missing(label, int(missing), int(rows))
     head: RegressionHead
     if model.loss in ("poisson", "tweedie"):
-        _check_not_negative(label, model.loss, int(rows), mean, int(negative))
+        remedy = "set model.loss to huber or quantile, or remove these rows"
+        _check_not_negative(label, model.loss, int(rows), int(negative), remedy)
+        if not mean:
+            raise InputError(
+                f"{label}: {label.text!r} is constant: all {int(rows):,} training rows hold 0",
+                "choose a label that differs between rows",
+            )
         power = 1.0 if model.loss == "poisson" else model.tweedie_power
         head = DevianceHead(scale=(0.0, mean), row_loss=losses.deviance(power))
     elif model.loss == "quantile":
@@ -209,6 +219,28 @@ def _create_regression_head(label: Label, transform: tft.TFTransformOutput, mode
         return tf.abs(tf.reshape(values - head.outputs_by_name(logits)["prediction"], [-1]))
 
     return replace(head, metrics=(tf_keras.metrics.MeanMetricWrapper(errors, name="mean_absolute_error"),))
+
+
+def _create_survival_head(label: Label, transform: tft.TFTransformOutput, counts: dict[str, int]) -> SurvivalHead:
+    event = label.event_label
+    missing = sum(counts.get(value, 0) for value in _MISSING_NUMBERS)
+    _check_missing(event, missing, sum(counts.values()))
+    expected, remedy = "1 for events and 0 for other rows", "give an expression such as status == 'churned'"
+    _check_zeros_and_ones(event, counts, expected, remedy, needs_one=True)
+    lines = [line.decode() for line in transform.vocabulary_by_name(feature_names.LABEL_TIMES)]
+    rows, missing, negative = map(int, lines[:3])
+    _check_missing(label, missing, rows)
+    _check_not_negative(label, "survival", rows, negative, "remove these rows, or correct how the time is computed")
+    intervals = [tuple(map(float, line.split())) for line in lines[3:]]
+    if not intervals:
+        raise InputError(
+            f"{event}: expected events after time 0 in the training split, received "
+            f"{counts.get('1', 0):,} events in {rows:,} rows",
+            "check the event's expression, or choose a longer period",
+        )
+    ends, hazards = zip(*intervals, strict=True)
+    logging.info("%s: %d events in %d rows; %d intervals until %g", label, counts["1"], rows, len(ends), ends[-1])
+    return SurvivalHead(outputs=len(ends), ends=ends, hazards=hazards)
 
 
 def _choose_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> losses.RowLoss:
@@ -259,7 +291,7 @@ def _create_weights(
 def _check(plan: FeaturePlan, label: Label, counts: dict[str, int]) -> None:
     rows = sum(counts.values())
     # A class may be called "nan"; in numeric labels, "nan" is a missing value.
-    no_label = {feature_names.NO_LABEL} if plan.task == "multiclass" else {feature_names.NO_LABEL, "nan", ""}
+    no_label = {feature_names.NO_LABEL} if plan.task == "multiclass" else _MISSING_NUMBERS
     missing = sum(count for value, count in counts.items() if value in no_label)
     _check_missing(label, missing, rows)
     _check_line_breaks(label, counts, "training rows")
@@ -281,6 +313,10 @@ def _check(plan: FeaturePlan, label: Label, counts: dict[str, int]) -> None:
         )
 
 
+_MISSING_NUMBERS = {feature_names.NO_LABEL, "nan", ""}
+"""Values in LABEL_COUNTS of a missing number."""
+
+
 def _check_line_breaks(label: Label, counts: dict[str, int], counted: str) -> None:
     if broken := counts.get(feature_names.BROKEN_LABEL):
         raise InputError(
@@ -290,24 +326,20 @@ def _check_line_breaks(label: Label, counts: dict[str, int], counted: str) -> No
         )
 
 
-def _check_anomalies(label: Label, counts: dict[str, int]) -> None:
-    if not set(counts) <= {"0", "1"}:
+def _check_zeros_and_ones(
+    label: Label, counts: dict[str, int], expected: str, remedy: str, needs_one: bool = False
+) -> None:
+    if not set(counts) <= {"0", "1"} or (needs_one and "1" not in counts):
         values = ", ".join(sorted(counts)[:5])
         raise InputError(
-            f"{label}: expected 1 for anomalies and 0 for other rows, received {label.text!r} with the values "
-            f"{values} in the training split",
-            "give an expression such as status == 'fraud', or remove the label",
+            f"{label}: expected {expected}, received {label.text!r} with the values {values} in the training split",
+            remedy,
         )
 
 
 def _check_interactions(label: Label, counts: dict[str, int]) -> None:
-    if "1" not in counts or not set(counts) <= {"0", "1"}:
-        values = ", ".join(sorted(counts)[:5])
-        raise InputError(
-            f"{label}: expected 1 for interactions and 0 for other rows, received {label.text!r} with the values "
-            f"{values} in the training split",
-            "give an expression such as rating >= 4",
-        )
+    expected, remedy = "1 for interactions and 0 for other rows", "give an expression such as rating >= 4"
+    _check_zeros_and_ones(label, counts, expected, remedy, needs_one=True)
 
 
 def _check_missing(label: Label, missing: int, rows: int) -> None:
@@ -318,15 +350,10 @@ def _check_missing(label: Label, missing: int, rows: int) -> None:
         )
 
 
-def _check_not_negative(label: Label, loss: str, rows: int, mean: float, negative: int) -> None:
+def _check_not_negative(label: Label, loss: str, rows: int, negative: int, remedy: str) -> None:
     if negative:
         raise InputError(
             f"{label}: {loss} expected a non-negative label, received {label.text!r}, which is negative in "
             f"{negative:,} of {rows:,} training rows",
-            "set model.loss to huber or quantile, or remove these rows",
-        )
-    if not mean:
-        raise InputError(
-            f"{label}: {label.text!r} is constant: all {rows:,} training rows hold 0",
-            "choose a label that differs between rows",
+            remedy,
         )

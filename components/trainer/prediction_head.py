@@ -16,7 +16,14 @@ import tf_keras
 from components.base.errors import InputError
 from components.features.expression import Label
 from components.models import two_tower
-from components.results.model_outputs import ERROR, PREDICTED, PREDICTED_FROM
+from components.results.model_outputs import (
+    CUMULATIVE_HAZARD,
+    ERROR,
+    PREDICTED,
+    PREDICTED_FROM,
+    SURVIVAL,
+    TIMES,
+)
 from components.trainer.losses import (
     RowLoss,
     binary_crossentropy,
@@ -229,6 +236,74 @@ class RegressionHead(LabelHead):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SurvivalHead(PredictionHead):
+    """A logit per interval of time for the logarithm of hazard / hazard of all rows, which is constant in an interval.
+
+    A label has the shape [batch, 2]: the time of the event or of the last observation, and 1 for an event. The loss is
+    the negative log-likelihood. A new network, whose logits are near 0, predicts the survival of all rows.
+
+    Source: M. Friedman, Piecewise exponential models for survival data with covariates, Annals of Statistics 10, 1982;
+    with a network, H. Kvamme and Ø. Borgan, Continuous and discrete-time survival prediction with neural networks,
+    Lifetime Data Analysis 27, 2021.
+
+    Attributes:
+      ends: Ends of the intervals, ascending; [outputs]. The last interval continues beyond its end.
+      hazards: Hazard of all training rows per interval; [outputs].
+    """
+
+    ends: Sequence[float]
+    hazards: Sequence[float]
+
+    def loss(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the negative log-likelihood."""
+        time, happened = tf.cast(label[:, :1], logits.dtype), tf.cast(label[:, 1], logits.dtype)
+        starts, ends = self._starts, tf.constant([*self.ends[:-1], math.inf], logits.dtype)
+        logarithms = self._log_hazards(logits)
+        exposures = tf.maximum(tf.minimum(time, ends), starts) - starts
+        is_interval = tf.cast((time <= ends) & ((time > starts) | (starts == 0)), logits.dtype)
+        return tf.reduce_sum(tf.exp(logarithms) * exposures, axis=1) - happened * tf.reduce_sum(
+            logarithms * is_interval, axis=1
+        )
+
+    def join(self, logits: tf.Tensor) -> tf.Tensor:
+        """Compute the logits of the mean survival: [batch, members, outputs] → [batch, outputs]."""
+        cumulative = -_log_mean_exp(-self._cumulate(logits))
+        steps = tf.concat([cumulative[:, :1], cumulative[:, 1:] - cumulative[:, :-1]], axis=1)
+        # Rounding must not make a hazard negative.
+        return tf.math.log(tf.maximum(steps / self._widths, _LEAST_HAZARD)) - np.log(np.float32(self.hazards))
+
+    def outputs_by_name(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the expected time within the intervals, and the survival at their ends."""
+        cumulative = self._cumulate(logits)
+        survival = tf.exp(-cumulative)
+        before = tf.concat([tf.ones_like(survival[:, :1]), survival[:, :-1]], axis=1)
+        # The integral of the survival over an interval is (survival before - survival after) / hazard.
+        steps = tf.exp(self._log_hazards(logits)) * self._widths
+        means = before * tf.where(steps > 0, -tf.math.expm1(-steps) / tf.maximum(steps, _LEAST_HAZARD), 1.0)
+        return {
+            "prediction": tf.reduce_sum(means * self._widths, axis=1, keepdims=True),
+            SURVIVAL: survival,
+            CUMULATIVE_HAZARD: cumulative,
+            TIMES: tf.tile(tf.constant([self.ends], tf.float32), [tf.shape(logits)[0], 1]),
+        }
+
+    @property
+    def _starts(self) -> npt.NDArray[np.float32]:
+        return np.array([0.0, *self.ends[:-1]], np.float32)
+
+    @property
+    def _widths(self) -> npt.NDArray[np.float32]:
+        return np.diff(np.array(self.ends), prepend=0.0).astype(np.float32)
+
+    def _log_hazards(self, logits: tf.Tensor) -> tf.Tensor:
+        return logits + np.log(np.array(self.hazards)).astype(np.float32)
+
+    def _cumulate(self, logits: tf.Tensor) -> tf.Tensor:
+        """Return the cumulative hazards at the ends of the intervals, of the shape of the logits."""
+        return tf.cumsum(tf.exp(self._log_hazards(logits)) * self._widths, axis=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuantileHead(RegressionHead):
     """A logit per quantile. The prediction is the quantile that is nearest to the median."""
 
@@ -363,6 +438,8 @@ class ChainHead(CompositeHead):
 
 
 _LEAST_SHARE = 1e-6
+_LEAST_HAZARD = 1e-30
+"""Smallest hazard whose logarithm is computed."""
 
 
 def _join_log_odds(logits: tf.Tensor) -> tf.Tensor:

@@ -224,6 +224,7 @@ def count_outputs(plan: TrainingPlan, paths: Mapping[str, str]) -> int:
     outputs = len(plan.model.quantiles) if plan.model.loss == "quantile" else 1
     if plan.features.task in ("multiclass", "multilabel") and feature_names.LABEL_CLASSES in paths:
         outputs = graph_files.entries(paths[feature_names.LABEL_CLASSES])
+    outputs = plan.features.intervals or outputs
     return outputs * len(plan.features.labels)
 
 

@@ -241,6 +241,7 @@ def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: b
 
 def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
     labels = [] if config.features.preprocessing_fn else [label.expression for label in features.labels]
+    labels += [label.event_label.expression for label in features.labels if label.event]
     return GatePlan(
         validation=config.validation,
         schema_path=config.schema_.path,

@@ -26,6 +26,7 @@ def training_plan(config: Config) -> TrainingPlan:
         labels=config.data.declared_labels,
         task=config.data.task,
         classes=config.data.classes,
+        intervals=config.data.intervals if config.data.task == "survival" else None,
         row_key=None if user_code else _row_key(config.data, config.model.list_column),
         weight=config.data.weight,
         list_column=config.model.list_column,
@@ -99,7 +100,7 @@ def _list_needed_columns(config: Config) -> dict[str, str]:
     needed |= {name: f"evaluation.{key[0]} names it" for key, name in config.evaluation.columns()}
     needed |= dict.fromkeys(config.evaluation.max_importance, "evaluation.max_importance names it")
     needed |= dict.fromkeys([data.weight] if data.weight else [], "data.weight names it")
-    labels = (name for label in data.declared_labels for name in label.expression.columns)
+    labels = (name for label in data.declared_labels for name in label.columns)
     needed |= dict.fromkeys(labels, "the label reads it")
     return {name: reason for name, reason in needed.items() if name in read}
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _COLUMNS_SHOWN = 40
 """Maximum number of columns in the table of decisions."""
-_TASKS = [task for task in typing.get_args(Task) if task not in ("multilabel", "retrieval", "anomaly")]
+_TASKS = [task for task in typing.get_args(Task) if task not in ("multilabel", "survival", "retrieval", "anomaly")]
 _KINDS = [
     kind for kind in typing.get_args(Kind) if kind not in (*IMAGE_KINDS, *LABELS_KINDS, *RETRIEVAL_KINDS, ANOMALY_KIND)
 ]

@@ -20,11 +20,11 @@ IN_SHORT = ("equal_predictions",)
 FLOAT32 = Tolerance(2e-5, 1e-6)
 """Of sums of float32 losses, which TFMA computes with TensorFlow."""
 ELSEWHERE = {"quantile_loss", "interval_coverage", "interval_width", "mase", "cost"} | {
-    name for name, metric in METRICS.items() if "multilabel" in metric.tasks
+    name for name, metric in METRICS.items() if metric.tasks & {"multilabel", "survival"}
 }
 """Of models that predict quantiles: tests/unit/components/evaluator/test_quantile_metrics.py; of forecasts:
-test_forecast_metrics.py there; of decisions with costs: tests/contract/test_decisions.py; of multilabel tasks:
-test_multilabel_metrics.py there."""
+test_forecast_metrics.py there; of decisions with costs: tests/contract/test_decisions.py; of the tasks
+multilabel and survival: test_multilabel_metrics.py and test_survival_metrics.py there."""
 
 
 @pytest.mark.parametrize(

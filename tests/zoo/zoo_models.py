@@ -266,6 +266,43 @@ def multilabel() -> Run:
 
 
 @functools.cache
+def pending_orders() -> pd.DataFrame:
+    """Return orders with the time until they are paid, or until the end of the observation; large orders wait."""
+    table, random = orders(), np.random.default_rng(11)
+    log_price = np.log(np.nan_to_num(table["price"], nan=20.0)) - 3
+    waits = random.exponential(10 * np.exp(log_price + (table["size"] - 4.5) / 3))
+    ends = random.uniform(5, 40, len(table))
+    return table.assign(days=np.minimum(waits, ends).round(3), state=np.where(waits <= ends, "paid", "open"))
+
+
+def compute_concordance(labels: Values, expected: Values) -> float:
+    """Return the share of pairs whose expected times have the order of the times, from all pairs."""
+    times, happened = labels.T
+    is_pair = (times[:, None] < times) & (happened[:, None] == 1)
+    before = (expected[:, None] < expected) + (expected[:, None] == expected) / 2
+    return float(before[is_pair].mean())
+
+
+@run
+def survival() -> Run:
+    """Time until an event, which has not happened yet in some rows."""
+    table = pending_orders()
+    labels = np.column_stack([table["days"], table["state"] == "paid"])
+    return _run_on_orders(
+        "mlp",
+        {"prediction": Output(labels, "concordance", compute_concordance, 0.7)},
+        data={
+            "label": "days",
+            "event": "state == 'paid'",
+            "task": "survival",
+            "split": {"by": "hash", "train": 3, "eval": 1},
+        },
+        evaluation={"thresholds": {"concordance": {"min": 0.6}}},
+        table=table,
+    )
+
+
+@functools.cache
 def odd_orders() -> pd.DataFrame:
     """Return orders, whose amount depends on the other columns, except for one order in twenty."""
     table, random = orders(), np.random.default_rng(10)

@@ -25,6 +25,7 @@ from components.evaluator.constant.paired import Compared
 from components.evaluator.constant.tasks import FORECASTS, TASKS, with_costs, with_loss
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.scores import score_computations
+from components.evaluator.survival_metrics import error_computations, order_computations
 
 VALUE, GAIN = "constant ", "gain over the constant "
 """Prefixes of the results' names in TFMA's files, before the name of the metric."""
@@ -61,6 +62,8 @@ class ConstantComparison(KeyedMetric):
             needed: list[Any] = [make_weighted_sums(name, eval_config, key_fields, comparison.bins, comparison.output)]
             if task in ("binary", "anomaly"):
                 needed.append(score_computations(eval_config, key_fields))
+            if task == "survival":
+                needed += [make(eval_config, key_fields) for make in (order_computations, error_computations)]
             for number, (bins, output) in enumerate(comparison.further):
                 needed.append(make_weighted_sums(f"{name}_{number}", eval_config, key_fields, bins, output))
             counted = [computation for computations, _ in needed for computation in computations]

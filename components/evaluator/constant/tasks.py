@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from components.base.config_section import Task
 from components.data.forecast_columns import NAIVE, SCALE
+from components.evaluator import survival_metrics
 from components.evaluator.binning import Binned, Numbers
 from components.evaluator.columnar_metric import COLUMN, WeightedSums
 from components.evaluator.config import metric
-from components.evaluator.constant import class_sets, classes, naive, numbers, ranks
+from components.evaluator.constant import class_sets, classes, naive, numbers, ranks, survival
 from components.evaluator.constant.paired import Compared
 from components.evaluator.intervals import ScoreBins
 from components.evaluator.multilabel_metrics import bin_losses
@@ -70,6 +71,13 @@ TASKS: dict[Task, TaskComparison] = {
         ("mean_absolute_error", numbers.ERROR_OF_MEAN, "mean_squared_error"),
         numbers.regression_bins,
         numbers.compare_regression,
+    ),
+    "survival": TaskComparison(
+        survival.METRICS,
+        survival.JUDGED,
+        survival_metrics.bin_losses,
+        survival.compare_survival,
+        output=survival_metrics.OUTPUTS,
     ),
     "retrieval": TaskComparison(
         tuple(ranks.MEASURES),

@@ -66,7 +66,8 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     names_by_key = _columns_read(config)
     labels: dict[Key, Label] = {label.key: label for label in config.data.declared_labels}
     if not config.features.preprocessing_fn:
-        names_by_key |= {(*key, name): name for key, label in labels.items() for name in label.expression.columns}
+        declared = (labels | _list_events(labels)).items()
+        names_by_key |= {(*key, name): name for key, label in declared for name in label.expression.columns}
     names_by_key |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
     added = [SAMPLING_WEIGHT] if config.data.sample.label else []
     if config.data.weight and not added:
@@ -112,16 +113,20 @@ def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
     if weight and dtypes.get(weight) == "bytes":
         return [Problem(WEIGHT, f"expected a column of numbers, and {weight!r} holds {_WORDS['bytes']}"), *misfits]
     # Every part of date_parts would report the same problem.
-    return [*_check_class_set(config, dtypes), *dict.fromkeys(misfits)]
+    return [*_check_label_dtypes(config, dtypes), *dict.fromkeys(misfits)]
 
 
-def _check_class_set(config: Config, dtypes: Mapping[str, Dtype]) -> Iterator[Problem]:
-    """Yield a problem if the label of a multilabel task is a column of floats."""
-    for label in config.data.declared_labels if config.data.task == "multilabel" else ():
-        for name in label.expression.columns:
-            if dtypes.get(name) == "float":
-                message = f"multilabel takes text or whole numbers, and {name!r} holds {_WORDS['float']}"
-                yield Problem(label.key, f"{message}; set data.types to {{{name}: bytes}}")
+def _check_label_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> Iterator[Problem]:
+    """Yield a problem for every column that is a label and holds values that the task cannot predict."""
+    task = config.data.task
+    for label in config.data.declared_labels:
+        name = label.expression.columns[0] if label.expression.is_column else ""
+        if task == "multilabel" and dtypes.get(name) == "float":
+            message = f"multilabel takes text or whole numbers, and {name!r} holds {_WORDS['float']}"
+            yield Problem(label.key, f"{message}; set data.types to {{{name}: bytes}}")
+        if task in ("regression", "survival") and dtypes.get(name) == "bytes":
+            message = f"{task} predicts a number, and {name!r} holds {_WORDS['bytes']}"
+            yield Problem(label.key, f"{message}; choose another label, or set data.types to {{{name}: float}}")
 
 
 def _columns_read(config: Config) -> dict[Key, str]:
@@ -149,13 +154,20 @@ def _dtype_list(dtypes: Collection[Dtype]) -> str:
 
 def _label(config: Config) -> Iterator[Problem]:
     """Yield labels that cannot be parsed, or that do not fit the task or the features."""
-    for label in config.data.declared_labels:
+    labels: dict[Key, Label] = {label.key: label for label in config.data.declared_labels}
+    for key, label in (labels | _list_events(labels)).items():
         try:
             parsed = label.expression
         except ValueError as error:
-            yield Problem(label.key, str(error))
+            yield Problem(key, str(error))
         else:
-            yield from _check_label(config, label.key, parsed)
+            yield from _check_label(config, key, parsed)
+
+
+def _list_events(labels: Mapping[Key, Label]) -> dict[Key, Label]:
+    """Return the event of the task survival by its key; empty for other tasks."""
+    events = (label.event_label for label in labels.values() if label.event)
+    return {event.key: event for event in events}
 
 
 def _check_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
@@ -179,7 +191,7 @@ def _check_label(config: Config, at: Key, label: Expression) -> Iterator[Problem
 def _label_columns(config: Config) -> list[str]:
     """Return the columns of the labels; empty if a label cannot be parsed, which `_label` reports."""
     try:
-        return [name for label in config.data.declared_labels for name in label.expression.columns]
+        return [name for label in config.data.declared_labels for name in label.columns]
     except ValueError:
         return []
 

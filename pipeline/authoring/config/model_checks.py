@@ -36,7 +36,7 @@ def check_model(config: Config) -> Iterator[Problem]:
     """Yield all problems with combinations of model, task, training and features."""
     yield from _train_function(config)
     yield from _labels(config)
-    yield from _multilabel(config)
+    yield from _several_values(config)
     yield from _anomaly(config)
     yield from _images(config)
     yield from _histories(config)
@@ -84,7 +84,7 @@ def _labels(config: Config) -> Iterator[Problem]:
         yield Problem(("model", "kind"), f"{message}; add them, or choose another kind")
     if not names:
         return
-    if config.data.task in ("multiclass", "multilabel", "retrieval", "anomaly"):
+    if config.data.task in ("multiclass", "multilabel", "survival", "retrieval", "anomaly"):
         yield Problem(("data", "task"), "several labels are those of a binary task or a regression; use data.label")
     model = config.model
     user_functions = (
@@ -102,11 +102,12 @@ def _labels(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"does not go together with data.labels: {why}; remove one of both")
 
 
-def _multilabel(config: Config) -> Iterator[Problem]:
-    """Yield settings that cannot be combined with the task multilabel."""
-    if config.data.task != "multilabel":
+def _several_values(config: Config) -> Iterator[Problem]:
+    """Yield settings that cannot be combined with a task whose label has several values per row."""
+    model, training, task = config.model, config.training, config.data.task
+    if task not in ("multilabel", "survival"):
         return
-    model, training = config.model, config.training
+    has = {"multilabel": "a row has several classes", "survival": "a row has a time instead of a class"}[task]
     trees = ", ".join(kind for kind in _list_kinds(config) if kind in FORESTS)
     kind: Key = ("model", "kind") if model.has_forest else ("tune",)
     refused: list[tuple[object, Key, str]] = [
@@ -114,7 +115,7 @@ def _multilabel(config: Config) -> Iterator[Problem]:
         (model.train, ("model", "train"), "a function of your own learns one value per row; write model.build"),
         (config.features.preprocessing_fn, ("features",), "your own code computes the label; declare features.columns"),
         (trees, kind, f"the trees of {trees} learn one value per row; choose networks"),
-        (training.class_weights, ("training", "class_weights"), "a row has several classes; remove it"),
+        (training.class_weights, ("training", "class_weights"), f"{has}; remove it"),
         (training.augmentation.mixup, ("training", "augmentation", "mixup"), "it blends rows of one class; remove it"),
         (
             not config.runtime.is_vectorised("Evaluator"),
@@ -124,7 +125,7 @@ def _multilabel(config: Config) -> Iterator[Problem]:
     ]
     for used, key, why in refused:
         if used:
-            yield Problem(key, f"does not go together with the task multilabel: {why}")
+            yield Problem(key, f"does not go together with the task {task}: {why}")
 
 
 def _anomaly(config: Config) -> Iterator[Problem]:

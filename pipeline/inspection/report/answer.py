@@ -117,6 +117,7 @@ def _describe_prediction(config: Any, columns: int) -> str:
         "multiclass": f"the class of {names}",
         "multilabel": f"the classes of {names}",
         "regression": f"the number {names}",
+        "survival": f"the time until the event, as {names}",
         "retrieval": f"the items for which {names} is likely",
     }
     source = f", from data with {columns:,} columns" if columns else ""

@@ -123,6 +123,19 @@ def test_multilabel_classification_becomes_a_list_of_classes_and_a_probability_p
     np.testing.assert_allclose(columns["probability_dog"], [0.75, 0.6, 0.2], atol=1e-7)
 
 
+def test_survival_becomes_a_probability_per_time_in_the_order_of_the_times() -> None:
+    times = np.array([[97.0, 272.0, 1000.5]] * 2, np.float32)
+    outputs = {
+        "times": times,
+        "survival": np.array([[0.75, 0.5, 0.25], [0.5, 0.25, 0.125]], np.float32),
+        "cumulative_hazard": np.ones((2, 3), np.float32),
+        "prediction": np.array([[600.0], [300.0]], np.float32),
+    }
+    columns = convert_outputs(outputs)
+    assert list(columns) == ["prediction", "survival_at_97", "survival_at_272", "survival_at_1000.5"]
+    assert columns["survival_at_272"].to_pylist() == [0.5, 0.25]
+
+
 def test_output_of_a_whole_batch_is_rejected() -> None:
     with pytest.raises(InputError, match="output rows: expected one value per row"):
         convert_outputs({"rows": np.array(2)})

@@ -86,7 +86,7 @@ def test_supported_fields_are_accepted(path: str, assignments: list[str]) -> Non
             ["features.columns.note={op: text, vocabulary: 100, weighting: tf_idf}"],
             "text is not predicted by autoencoder",
         ),
-        (["features.columns.site={op: target_mean}"], "of another task than multilabel, retrieval and anomaly"),
+        (["features.columns.site={op: target_mean}"], "of the task binary, multiclass or regression"),
         (["training.class_weights=balanced"], "the label is not learned; remove it"),
         (["training.calibration=isotonic"], "isotonic is for a binary or a multilabel task, and task is anomaly"),
         (["model.loss=focal"], "fit an anomaly task, received focal"),

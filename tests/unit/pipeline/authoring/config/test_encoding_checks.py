@@ -60,7 +60,7 @@ def test_table_of_values_needs_the_columnar_executor(tmp_path: Path, operation: 
 
 def test_target_mean_of_several_labels_is_reported(tmp_path: Path) -> None:
     errors = list_errors(write(tmp_path, "target_mean", "labels: {tipped: tips > 9, long: hours > 9}"))
-    assert "target_mean expects one label, of another task than multilabel, retrieval and anomaly" in errors
+    assert "target_mean expects one label, of the task binary, multiclass or regression" in errors
 
 
 def test_columns_of_a_distance_are_checked(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_networks_are_supported(path: str, kind: str) -> None:
         (["training.augmentation={mixup: 0.2}"], "it blends rows of one class; remove it"),
         (
             ["features.columns.title={op: target_mean}"],
-            "target_mean expects one label, of another task than multilabel",
+            "target_mean expects one label, of the task binary, multiclass or regression",
         ),
         (["runtime.vectorised=false"], "its metrics require an evaluation in record batches"),
         (["edge=[{}]"], "edge: does not go together with the task multilabel: the gate of variants"),
