@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from components.base.config_section import Section
+from components.base.serving_images import VERTEX_PREDICTION
 from components.results.model_signature import PRIVATE_KEY_ENVIRONMENT, PUBLIC_KEY_ENVIRONMENT
 
 
@@ -72,8 +73,9 @@ class VertexConfig(Section):
     """The region of the endpoint, such as us-central1."""
     endpoint: str
     """Display name of the endpoint, which is created if it does not exist."""
-    image: str = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
-    """The container image that serves the model."""
+    image: str = VERTEX_PREDICTION
+    """The container image that serves the model. The default is the newest prebuilt container of Vertex AI, whose
+    TensorFlow 2.15 is older than the TensorFlow that exports the model."""
     machine_type: str = "n1-standard-4"
     """The machine type of the endpoint."""
     min_replicas: int = Field(default=1, ge=1)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from components.base.config_section import Section
+from components.base.serving_images import TENSORFLOW_SERVING
 
 
 class ServingConfig(Section):
@@ -23,5 +24,5 @@ class ServingConfig(Section):
     """Upper bound on the 99th percentile of the latency, in milliseconds, for requests of one row sent one by one."""
     max_loading_seconds: int = Field(default=300, ge=1)
     """Seconds that the server may take to start and to load the model. After that the check fails without a verdict."""
-    image: str = "tensorflow/serving:2.16.1"
+    image: str = TENSORFLOW_SERVING
     """Image of TensorFlow Serving for `check: docker` and `check: kubernetes`."""

@@ -17,6 +17,7 @@ import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from components.base.serving_images import TENSORFLOW_SERVING
 from components.pusher import rollout
 from components.pusher.config import PushConfig, RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
@@ -82,7 +83,16 @@ def test_images_are_pinned() -> None:
     ]
     assert images
     assert all(re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+", image) for image in images)
-    assert len({image for image in images if "serving" in image}) == 1
+    assert {image for image in images if "serving" in image} == {TENSORFLOW_SERVING}
+
+
+def test_tensorflow_serving_is_as_new_as_the_tensorflow_that_exports() -> None:
+    requirements = (DEPLOY.parent / "pyproject.toml").read_text()
+    releases = re.findall(r'"tensorflow==(\d+)\.(\d+)', requirements)
+    image = re.fullmatch(r"tensorflow/serving:(\d+)\.(\d+)\.\d+", TENSORFLOW_SERVING)
+    assert image
+    assert len(releases) == 2, "expected one TensorFlow for each release line"
+    assert tuple(map(int, image.groups())) >= max((int(major), int(minor)) for major, minor in releases)
 
 
 def test_mounted_files_of_compose_exist() -> None:
