@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import http.client
 import json
 import re
 import resource
@@ -17,7 +18,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -157,15 +158,17 @@ def test_grpc_messages(server: Server, method: str, message: bytes, code: Any) -
         assert caught.value.code() == code
 
 
-def send(server: Server, *parts: bytes) -> bytes:
-    """Send bytes until the server answers; return the start of the answer."""
+def send(server: Server, *parts: bytes) -> tuple[http.client.HTTPResponse, Any]:
+    """Send bytes until the server answers; return the answer and its JSON body."""
     with socket.create_connection(("127.0.0.1", server.rest), timeout=60) as client:
         with contextlib.suppress(ConnectionError):
             for part in parts:
                 if select.select([client], [], [], 0)[0]:
                     break
                 client.sendall(part)
-        return client.recv(1000)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        return answer, json.loads(answer.read())
 
 
 def head(*headers: str) -> bytes:
@@ -195,8 +198,16 @@ BOMB = make_bomb(256)
         pytest.param([head("X: " + "x" * 40_000)[:-4], b"x" * 600_000], 400, id="growing-header"),
         pytest.param([head(*(f"X{number}: x" for number in range(20_000)))], 400, id="many-headers"),
         pytest.param([head("Content-Length: 1", "Transfer-Encoding: chunked"), b"0\r\n\r\n"], 400, id="two-lengths"),
-        # Send all in one packet: aiohttp ignores an error in a later packet, and the request would time out with 408.
-        pytest.param([head("Transfer-Encoding: chunked") + b"no number\r\n\r\n"], 400, id="broken-chunk"),
+        pytest.param([head("Transfer-Encoding: chunked"), b"no number\r\n\r\n"], 400, id="broken-chunk"),
+        pytest.param([head("Transfer-Encoding: chunked") + b"no number\r\n\r\n"], 400, id="broken-first-chunk"),
+        pytest.param([b"GET / HTTP/9.9\r\nHost: x\r\n\r\n"], 400, id="unknown-version"),
+        pytest.param([b"GET / HTTP/1.1\r\nno colon\r\n\r\n"], 400, id="no-colon"),
+        pytest.param([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], 400, id="http-2"),
+        pytest.param([head("Expect: nothing", "Content-Length: 0")], 417, id="unknown-expectation"),
+        pytest.param([head("Content-Encoding: br", "Content-Length: 9")], 415, id="brotli"),
+        pytest.param([head("Content-Encoding: zstd", "Content-Length: 9")], 415, id="zstandard"),
+        pytest.param([head("Content-Encoding: x-nope", "Content-Length: 0")], 415, id="unknown-encoding"),
+        pytest.param([head("Content-Encoding: gzip, gzip", "Content-Length: 0")], 415, id="two-encodings"),
         pytest.param([head("Transfer-Encoding: chunked"), *[MEGABYTE] * 100], 413, id="100-megabytes-chunked"),
         pytest.param([head("Content-Length: 104857600"), *[bytes(1 << 20)] * 100], 413, id="100-megabytes"),
         pytest.param([head("Content-Encoding: gzip", f"Content-Length: {len(BOMB)}"), BOMB], 413, id="gzip-bomb"),
@@ -205,14 +216,69 @@ BOMB = make_bomb(256)
 )
 def test_http(server: Server, parts: list[bytes], status: int) -> None:
     with memory_limit(server, 100 << 20):
-        answer = send(server, *parts)
-    assert re.match(rf"HTTP/1\.[01] {status} ".encode(), answer), answer
+        answer, body = send(server, *parts)
+    assert (answer.version, answer.status) == (11, status), body
+    assert set(body) == {"error"}
+    assert len(body["error"]) <= 1001
+    if status == 415:
+        assert body["error"].endswith("; expected gzip, deflate or identity")
+        assert answer.headers["Accept-Encoding"] == "gzip, deflate"
 
 
-def test_gzipped_body_is_read(server: Server) -> None:
-    body = gzip.compress(json.dumps({"instances": [b64(example(1))]}).encode())
-    answer = send(server, head("Content-Encoding: gzip", f"Content-Length: {len(body)}"), body)
-    assert answer.endswith(b'{"predictions": [3.0]}')
+@pytest.mark.parametrize(
+    ("encoding", "compress"),
+    [("gzip", gzip.compress), ("GZIP", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)],
+)
+def test_compressed_body_is_read(server: Server, encoding: str, compress: Callable[[bytes], bytes]) -> None:
+    body = compress(json.dumps({"instances": [b64(example(1))]}).encode())
+    answer, value = send(server, head(f"Content-Encoding: {encoding}", f"Content-Length: {len(body)}"), body)
+    assert (answer.status, value) == (200, {"predictions": [3.0]})
+
+
+def read_all(server: Server, *parts: bytes) -> list[tuple[int, Any]]:
+    """Send bytes, end the sending side of the connection, and return all answers."""
+    with socket.create_connection(("127.0.0.1", server.rest), timeout=60) as client:
+        for part in parts:
+            client.sendall(part)
+        client.shutdown(socket.SHUT_WR)
+        received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    answers = re.findall(rb"HTTP/1\.1 (\d+) .*?\r\n\r\n(\{.*?\})(?=HTTP|$)", received, re.DOTALL)
+    return [(int(status), json.loads(body)) for status, body in answers]
+
+
+def post(value: Any) -> bytes:
+    body = json.dumps(value).encode()
+    return head(f"Content-Length: {len(body)}") + body
+
+
+def test_half_closed_connection_is_answered(server: Server) -> None:
+    """The client ends its side while the model runs, while further requests wait, and in the middle of a body."""
+    row = {"instances": [b64(example(1))]}
+    steps = {"signature_name": "loop", "inputs": [30_000]}
+    started = time.monotonic()
+    assert read_all(server, post(row)) == [(200, {"predictions": [3.0]})]
+    assert read_all(server, post(steps), post(row), post(row)) == [
+        (200, {"outputs": [30_000]}), (200, {"predictions": [3.0]}), (200, {"predictions": [3.0]})
+    ]  # fmt: skip
+    for incomplete in (head("Content-Length: 9") + b"{", head("Transfer-Encoding: chunked") + b"5\r\n{"):
+        [first, (status, answer)] = read_all(server, post(row), incomplete)
+        assert first == (200, {"predictions": [3.0]})
+        assert (status, "before the end of the body" in answer["error"]) == (400, True)
+    assert read_all(server) == read_all(server, b"POST / HTTP/1.1\r\nHost:") == []
+    # An answer ends the connection at once: it does not wait for a time limit.
+    assert time.monotonic() - started < READ_SECONDS + 20
+
+
+def test_client_that_sends_on_after_an_invalid_request_receives_the_answer(server: Server) -> None:
+    """Without waiting for the client's end, the kernel would reset the connection and discard the answer."""
+    with socket.create_connection(("127.0.0.1", server.rest), timeout=60) as client:
+        client.sendall(b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n")
+        select.select([client], [], [], 60)
+        client.sendall(bytes(1 << 20))
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert (answer.status, set(json.loads(answer.read()))) == (400, {"error"})
+        assert client.recv(1) == b""
 
 
 def test_slow_clients_are_disconnected(server: Server) -> None:

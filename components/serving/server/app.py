@@ -21,6 +21,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components.base.errors import MachineError, PipelineError
 from components.base.files import write_atomically
+from components.compat.aiohttp import Runner
 from components.results import model_signature
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
@@ -28,6 +29,7 @@ from components.serving.server.metrics import Metrics
 from components.serving.server.model_manager import ModelManager, load_verified, read_configs
 from components.serving.server.request_log import RequestLog
 from components.serving.server.rest_api import RestApi
+from components.serving.server.rest_messages import create_error
 from components.serving.server.service import Service
 
 _DRAIN_SECONDS = 60.0
@@ -121,7 +123,9 @@ async def _serve(options: argparse.Namespace) -> None:
     )
     manager.on_unload = service.remove
     application, idle_seconds = RestApi(service).application(options.max_body_bytes), options.idle_timeout_seconds
-    rest_runner = web.AppRunner(application, keepalive_timeout=idle_seconds, access_log=None, handler_cancellation=True)
+    rest_runner = Runner(
+        application, create_error, keepalive_timeout=idle_seconds, access_log=None, handler_cancellation=True
+    )
     await rest_runner.setup()
     site = web.TCPSite(rest_runner, options.host, options.rest_api_port, backlog=1024)
     rpc, port = grpc_service.create_server(service, f"{options.host}:{options.port}", options.max_body_bytes)

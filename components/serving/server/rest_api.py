@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from typing import Any
 
 from aiohttp import hdrs, web
 from google.protobuf import json_format
-from grpc import StatusCode
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from components.serving.server import json_codec
 from components.serving.server.errors import RequestError
+from components.serving.server.rest_messages import create_error, create_response, read_body
 from components.serving.server.service import Service
 
 _MODEL = "/v1/models/{model:[^/:]+}"
@@ -44,15 +43,15 @@ class RestApi:
         try:
             response: web.StreamResponse = await handler(request)
         except RequestError as error:
-            response = _json({"error": str(error)}, error.http_status)
+            response = create_error(error.http_status, str(error))
         except web.HTTPException as error:
-            response = _json({"error": f"{request.method} {request.path[:100]}: {error.text}"}, error.status)
+            response = create_error(error.status, f"{request.method} {request.path[:100]}: {error.text}")
             # RFC 9110 requires it with status 405.
             if hdrs.ALLOW in error.headers:
                 response.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
         except Exception as error:
             logging.exception("a REST request failed")
-            response = _json({"error": f"{type(error).__name__}: {error}"}, 500)
+            response = create_error(500, f"{type(error).__name__}: {error}")
         if self._service.stopping:
             response.force_close()
         return response
@@ -60,7 +59,7 @@ class RestApi:
     async def _predict(self, request: web.Request) -> web.Response:
         with self._service.admit("REST"):
             with self._service.count_rejections("REST"):
-                body = await self._body(request)
+                body = json_codec.parse(await read_body(self._service, request))
                 spec = _model_spec(request)
                 try:
                     spec.signature_name = body.get("signature_name", "")
@@ -68,15 +67,7 @@ class RestApi:
                     raise RequestError(f"signature_name: expected a string: {error}") from error
             read = functools.partial(json_codec.inputs, body, key=self._service.key)
             *_, outputs = await self._service.run(spec, "REST", read, json_codec.column_names(body))
-            return _json(json_codec.outputs(outputs, "instances" in body))
-
-    async def _body(self, request: web.Request) -> dict[str, Any]:
-        try:
-            return json_codec.parse(await self._service.read(request.read()))
-        except web.RequestPayloadError as error:
-            raise RequestError(f"the body is not valid: {error}") from error
-        except web.HTTPRequestEntityTooLarge as error:
-            raise RequestError(str(error.text), StatusCode.RESOURCE_EXHAUSTED, error.status) from error
+            return create_response(json_codec.outputs(outputs, "instances" in body))
 
     async def _status(self, request: web.Request) -> web.Response:
         answer = _to_dict(await self._service.GetModelStatus(GetModelStatusRequest(model_spec=_model_spec(request))))
@@ -84,14 +75,14 @@ class RestApi:
         status = {"error_code": "OK", "error_message": ""}
         versions = answer["model_version_status"]
         versions = [{"version": "0", **version, "status": status | version["status"]} for version in versions]
-        return _json({"model_version_status": versions})
+        return create_response({"model_version_status": versions})
 
     async def _metadata(self, request: web.Request) -> web.Response:
         message = GetModelMetadataRequest(model_spec=_model_spec(request), metadata_field=["signature_def"])
         answer = _to_dict(await self._service.GetModelMetadata(message))
         answer["model_spec"]["signature_name"] = ""
         del answer["metadata"]["signature_def"]["@type"]
-        return _json(answer)
+        return create_response(answer)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._service.metrics.text(), content_type="text/plain", charset="utf-8")
@@ -106,8 +97,3 @@ def _model_spec(request: web.Request) -> ModelSpec:
 
 def _to_dict(message: Any) -> dict[str, Any]:
     return dict(json_format.MessageToDict(message, preserving_proto_field_name=True))
-
-
-def _json(value: Any, status: int = 200) -> web.Response:
-    # json writes NaN and Infinity, as TensorFlow Serving does, although JSON does not allow them.
-    return web.Response(body=json.dumps(value).encode(), status=status, content_type="application/json")
