@@ -141,6 +141,8 @@ def test_grpc_predicts_by_version_and_label(
         response = stub.Predict(request)
     spec, slope = response.model_spec, SLOPES[expected]
     assert outputs(response) == {"y": [slope + 1, 2 * slope + 1]}
+    # Like TensorFlow Serving 2.21. Clients in other languages read this field, not tensor_content.
+    assert response.outputs["y"].float_val[:] == [slope + 1, 2 * slope + 1]
     assert (spec.name, spec.version.value, spec.signature_name) == ("line", expected, "serving_default")
 
 

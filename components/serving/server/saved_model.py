@@ -24,7 +24,21 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 """Tensor name → array; strings are bytes in an array of objects."""
 
 _STRING = tf.string.as_datatype_enum
-_MAX_RANK = 32
+_VALUE_FIELDS = {
+    "float32": "float_val",
+    "float64": "double_val",
+    "int8": "int_val",
+    "int16": "int_val",
+    "int32": "int_val",
+    "int64": "int64_val",
+    "uint8": "int_val",
+    "uint16": "int_val",
+    "uint32": "uint32_val",
+    "uint64": "uint64_val",
+    "bool": "bool_val",
+}
+"""Dtype → field of a TensorProto."""
+MAX_RANK = 32
 """Maximum number of dimensions that NumPy supports. A message can declare a million sizes, and multiplying them would
 take minutes."""
 MAX_REPEATED = 1 << 20
@@ -213,8 +227,8 @@ def _first_line(message: str) -> str:
 def from_proto(proto: Any) -> npt.NDArray[Any]:
     """Convert a TensorProto to an array; raise RequestError if its content does not match its shape or dtype."""
     dimensions = proto.tensor_shape.dim
-    sizes = [dimension.size for dimension in dimensions[:_MAX_RANK]]
-    if proto.tensor_shape.unknown_rank or len(dimensions) > _MAX_RANK or min(sizes, default=0) < 0:
+    sizes = [dimension.size for dimension in dimensions[:MAX_RANK]]
+    if proto.tensor_shape.unknown_rank or len(dimensions) > MAX_RANK or min(sizes, default=0) < 0:
         raise RequestError(f"a tensor of {len(dimensions)} dimensions and shape {sizes} is not valid")
     if proto.dtype == _STRING and sizes == [len(proto.string_val)] and not proto.tensor_content:
         # Serialized tf.Examples arrive in this form, for which make_ndarray is several times slower.
@@ -227,13 +241,23 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
         raise RequestError(f"a tensor of dtype {proto.dtype} and shape {sizes}: {error}") from error
 
 
-def to_proto(array: npt.NDArray[Any], proto: Any) -> None:
-    """Write an array into an empty TensorProto. Numbers are written as raw bytes, which is fast to write and read."""
+def to_proto(array: npt.NDArray[Any], proto: Any, *, typed: bool = False) -> None:
+    """Write an array into an empty TensorProto.
+
+    Args:
+      array: The array.
+      proto: An empty TensorProto.
+      typed: Whether numbers are written into the field of their dtype, such as `float_val`, as TensorFlow Serving does.
+        Clients without TensorFlow often read only this field. Otherwise they are written as raw bytes, which is faster.
+    """
     if array.dtype == object:
         proto.dtype = _STRING
         proto.string_val.extend(array.ravel().tolist())
     else:
         proto.dtype = tf.dtypes.as_dtype(array.dtype).as_datatype_enum
-        proto.tensor_content = array.tobytes()
+        if typed and (field := _VALUE_FIELDS.get(array.dtype.name)):
+            getattr(proto, field).extend(array.ravel().tolist())
+        else:
+            proto.tensor_content = array.tobytes()
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)

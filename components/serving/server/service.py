@@ -179,7 +179,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         version, signature, outputs = await self.run(request.model_spec, "GRPC", read)
         response = PredictResponse(model_spec=_spec(version, signature.name))
         for name in request.output_filter or outputs:
-            to_proto(outputs[name], response.outputs[name])
+            to_proto(outputs[name], response.outputs[name], typed=True)
         return response
 
     async def GetModelMetadata(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name

@@ -38,13 +38,30 @@ def get_rejection(message: Any) -> str:
 @settings(deadline=None)
 @given(ARRAYS)
 def test_arrays_are_equal_after_a_round_trip(array: Any) -> None:
-    message = tensor_pb2.TensorProto()
-    to_proto(array, message)
-    for sent in (message, tf.make_tensor_proto(array)):
+    raw, typed = tensor_pb2.TensorProto(), tensor_pb2.TensorProto()
+    to_proto(array, raw)
+    to_proto(array, typed, typed=True)
+    for sent in (raw, typed, tf.make_tensor_proto(array)):
         received = from_proto(type(sent).FromString(sent.SerializeToString()))
         assert (received.dtype, received.shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(received, array)
-    np.testing.assert_array_equal(tf.make_ndarray(message), array)
+    np.testing.assert_array_equal(tf.make_ndarray(raw), array)
+    np.testing.assert_array_equal(tf.make_ndarray(typed), array)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "field"),
+    [
+        (np.float32, "float_val"), (np.float64, "double_val"), (np.int64, "int64_val"), (np.bool_, "bool_val"),
+        (np.uint32, "uint32_val"), (np.uint64, "uint64_val"),
+        *((dtype, "int_val") for dtype in (np.int8, np.int16, np.int32, np.uint8, np.uint16)),
+    ],
+)  # fmt: skip
+def test_typed_numbers_are_in_the_field_that_tensorflow_serving_fills(dtype: Any, field: str) -> None:
+    message = tensor_pb2.TensorProto()
+    to_proto(np.array([[1], [0]], dtype), message, typed=True)
+    assert [*getattr(message, field)] == [1, 0]
+    assert not message.tensor_content
 
 
 @pytest.mark.parametrize(
