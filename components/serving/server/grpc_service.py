@@ -1,4 +1,4 @@
-"""The gRPC API of TensorFlow Serving: PredictionService and ModelService."""
+"""The gRPC APIs: TensorFlow Serving's PredictionService and ModelService, and the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from grpc import StatusCode
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
 from components.serving.server.errors import RequestError
+from components.serving.server.inference_grpc import InferenceGrpc
+from components.serving.server.inference_service import InferenceService
 from components.serving.server.service import Service
 
 
@@ -31,6 +33,7 @@ def create_server(service: Service, address: str, max_bytes: int) -> tuple[grpc.
     server = grpc.aio.server(options=options, interceptors=[_Interceptor(service)])
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, server)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(service, server)
+    server.add_generic_rpc_handlers((InferenceGrpc(InferenceService(service)).create_handler(),))
     return server, server.add_insecure_port(address)
 
 
@@ -46,8 +49,8 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         if details.method not in self._handlers:
-            if (method := await continuation(details)) is None:
-                return None
+            if (method := await continuation(details)) is None or method.request_streaming:
+                return method
             answer, serialize = functools.partial(self._answer, method), method.response_serializer
             self._handlers[details.method] = grpc.stream_unary_rpc_method_handler(answer, response_serializer=serialize)
         return self._handlers[details.method]

@@ -24,7 +24,9 @@ _ACCEPTED: Mapping[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float},
 """Kind of an input's dtype → Python types of the values that it accepts."""
 _ROUNDING = 1 << 10
 """Integers at most this much below -2**63 become -2**63 when they are rounded to a double."""
-_JSON_TYPES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object"}
+_JSON_TYPES = {
+    str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object", type(None): "null"
+}  # fmt: skip
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def parse(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise RequestError(f"expected a JSON object: {error}") from error
     if not isinstance(value, dict):
-        raise RequestError(f"expected a JSON object, received {_json_type(value)}")
+        raise RequestError(f"expected a JSON object, received {describe_type(type(value))}")
     return value
 
 
@@ -63,7 +65,7 @@ def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> A
             names = rows[0].keys()
             for number, row in enumerate(rows):
                 if not isinstance(row, dict) or row.keys() != names:
-                    received = sorted(row) if isinstance(row, dict) else _json_type(row)
+                    received = sorted(row) if isinstance(row, dict) else describe_type(type(row))
                     expected = f"expected {sorted(names)} as in the first row"
                     raise RequestError(f"instances[{number}]: {expected}, received {received}")
             columns = {name: [row[name] for row in rows] for name in names}
@@ -148,7 +150,7 @@ def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False)
             flat[:] = [least if type(item) is int and least - _ROUNDING <= item < least else item for item in flat]
         for value in flat:
             if type(value) not in _ACCEPTED.get(kind, ()):
-                raise TypeError(f"received {_json_type(value)}")
+                raise TypeError(f"received {describe_type(type(value))}")
             if kind != "f" and not least <= value <= greatest:
                 raise OverflowError("received a number out of its range")
         # A number beyond the range of a float becomes infinite, as in ingest and as JSON's 1e400. Models treat it as a
@@ -164,7 +166,7 @@ def _to_bytes(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
         return base64.b64decode(value["b64"], validate=True)
-    raise ValueError(f'expected a string or {{"b64": …}}, received {_json_type(value)}')
+    raise ValueError(f'expected a string or {{"b64": …}}, received {describe_type(type(value))}')
 
 
 def _to_lists(name: str, array: npt.NDArray[Any]) -> Any:
@@ -182,5 +184,6 @@ def _is_named(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
-def _json_type(value: Any) -> str:
-    return "null" if value is None else _JSON_TYPES.get(type(value), "a list")
+def describe_type(kind: type) -> str:
+    """Return the name of JSON for a type of Python that json reads."""
+    return _JSON_TYPES.get(kind, "a list")

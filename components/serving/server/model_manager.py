@@ -257,6 +257,10 @@ class ModelManager:
             raise _not_found(f"expected a model of {sorted(self._versions)}, received {model!r}{suffix}")
         return matches
 
+    def is_ready(self) -> bool:
+        """Return whether there is a model, and every model has a loaded version."""
+        return bool(self._versions) and all(map(_find_loaded, self._versions.values()))
+
     def all(self) -> list[Version]:
         """Return every version of every model."""
         return [version for versions in self._versions.values() for version in versions.values()]

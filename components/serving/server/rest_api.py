@@ -1,4 +1,7 @@
-"""The REST API of TensorFlow Serving, https://www.tensorflow.org/tfx/serving/api_rest."""
+"""The application with the REST APIs: TensorFlow Serving's, and the Open Inference Protocol.
+
+TensorFlow Serving documents its API at https://www.tensorflow.org/tfx/serving/api_rest.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from components.serving.server import json_codec
 from components.serving.server.errors import RequestError
+from components.serving.server.inference_rest import InferenceRest
+from components.serving.server.inference_service import InferenceService
 from components.serving.server.rest_messages import create_error, create_response, read_body
 from components.serving.server.service import Service
 
@@ -36,6 +41,7 @@ class RestApi:
             router.add_post(f"{model}:predict", self._predict)
             router.add_get(model, self._status)
             router.add_get(f"{model}/metadata", self._metadata)
+        InferenceRest(InferenceService(self._service)).add_routes(router)
         return application
 
     @web.middleware

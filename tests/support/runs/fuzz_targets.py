@@ -118,6 +118,23 @@ def request(content: bytes) -> None:
     assert arrays.keys() == signature.inputs.keys()
 
 
+def inference(content: bytes) -> None:
+    """Parse a request of the Open Inference Protocol, whose first byte is the length of a part that is not JSON."""
+    from components.serving.server import inference_rest
+    from components.serving.server.errors import RequestError
+    from components.serving.server.inference_tensors import to_arrays
+
+    body, tail = content[1:], content[0] if content else 0
+    signature = _signature()
+    try:
+        request = inference_rest.parse(body, str(max(0, len(body) - tail)) if tail else None)
+        arrays = to_arrays(request.tensors, signature)
+        signature.check(arrays)
+    except RequestError:
+        return
+    assert arrays.keys() == signature.inputs.keys()
+
+
 def rpc(content: bytes) -> None:
     """Send a gRPC message, whose first byte chooses the method; expect an answer, or an error with a status."""
     from google.protobuf.message import DecodeError
@@ -131,7 +148,7 @@ def rpc(content: bytes) -> None:
 
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (config, label, csv, tfrecord, image, manifest, request, rpc)
+    target.__name__: target for target in (config, label, csv, tfrecord, image, manifest, request, inference, rpc)
 }
 
 
