@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import tensorflow as tf
 from pyarrow import parquet
 
+from components.base.serving_images import VERTEX_PREDICTION
 from components.features import expression, feature_names, label_values
 from pipeline.authoring.config import load
+from tests.support.data import doc_pages
 from tests.support.runs.command import SUPPORT, Runs, program
 from tests.support.servers.in_fork_server import in_child, main_of
+from tests.support.servers.serving import serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 
 ROWS = 10
+OLDER, CLIENTS = (
+    Path(__file__).parents[2] / ".cache" / name / "bin" / "python" for name in ("tensorflow_2_15", "inference_clients")
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +52,65 @@ def test_pushed_model_predicts_what_was_evaluated(evaluator_rows: Any, answers: 
     # The comparison is only meaningful with different predictions and with missing values.
     assert max(predictions) - min(predictions) > 0.1
     assert sum(None in values for values in evaluator_rows["columns"].values()) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.needs("g++")
+def test_cpp_functions_of_tensorflow_serving_predict_the_same(
+    taxi: Runs, evaluator_rows: Any, answers: Any, tmp_path: Path
+) -> None:
+    """TensorFlow Serving loads a model by LoadSavedModel and calls its session, without Python."""
+    source, loader, rows = SUPPORT / "programs" / "load_model.cc", tmp_path / "load_model", tmp_path / "rows"
+    flags = [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
+    # The program names nothing of this library, whose static initializers register sessions and kernels.
+    flags += ["-Wl,--no-as-needed", "-l:libtensorflow_cc.so.2", f"-Wl,-rpath,{tf.sysconfig.get_lib()}"]
+    subprocess.run(["g++", "-O1", "-w", str(source), "-o", str(loader), *flags], check=True, timeout=600)
+    with tf.io.TFRecordWriter(str(rows)) as writer:
+        for row in evaluator_rows["unlabelled"]:
+            writer.write(base64.b64decode(row))
+    command = [str(loader), taxi.first.result["pushed"], str(rows), "probability"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    predictions = [float(value) for value in process.stdout.split()]
+    expected = np.ravel(answers["serving_default"]["probability"])
+    np.testing.assert_allclose(predictions, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not OLDER.exists(), reason="no TensorFlow 2.15: `make clients` installs it")
+def test_tensorflow_of_vertex_ais_container_predicts_the_same(taxi: Runs, evaluator_rows: Any, answers: Any) -> None:
+    """The newest prebuilt container of Vertex AI has an older TensorFlow than the one that exports the model."""
+    [release] = re.findall(r"/tf2-cpu\.(\d+)-(\d+):", VERTEX_PREDICTION)
+    imported = subprocess.run([OLDER, "-c", "import tensorflow; print(tensorflow.__version__)"], capture_output=True)
+    assert imported.stdout.decode().split(".")[:2] == list(release)
+    command = [OLDER, SUPPORT / "programs" / "predict.py", taxi.first.result["pushed"]]
+    process = subprocess.run(command, input=json.dumps(evaluator_rows), capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    older = json.loads(process.stdout.splitlines()[-1])
+    assert (older["signatures"], older["variables"]) == (answers["signatures"], answers["variables"])
+    for signature in ("serving_default", "raw"):
+        np.testing.assert_allclose(
+            older[signature]["probability"], answers[signature]["probability"], rtol=1e-5, atol=1e-7
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CLIENTS.exists(), reason="no inference clients: `make clients` installs them")
+def test_request_and_client_of_the_page_predict_the_same(taxi: Runs, tmp_path: Path) -> None:
+    page = doc_pages.ROOT / "docs" / "how-to" / "inference-protocol.md"
+    [client] = doc_pages.blocks(page, "python")
+    [request] = re.findall(r"^\$ cat trip.json\n(.*?)^\$ curl", page.read_text(), re.DOTALL | re.MULTILINE)
+    pushed = Path(taxi.first.result["pushed"])
+    with serving(tmp_path, "--model_name=taxi", f"--model_base_path={pushed.parent}") as server:
+        server.wait("taxi", int(pushed.name))
+        status, answer = server.ask("POST", "/v2/models/taxi/infer", request.encode())
+        assert status == 200, answer
+        program_text = client.replace("127.0.0.1:8501", f"127.0.0.1:{server.rest}")
+        assert program_text != client
+        process = subprocess.run([CLIENTS, "-c", program_text], capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stderr
+    printed = [float(number) for number in re.findall(r"\d\.\d+(?:e-\d+)?", process.stdout)]
+    np.testing.assert_allclose(printed, answer["outputs"][0]["data"] * 2, rtol=1e-5, atol=1e-7)
 
 
 def test_both_request_forms_give_the_same_predictions(answers: Any):

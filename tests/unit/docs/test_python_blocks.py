@@ -37,6 +37,7 @@ RUN_BY = {
     "docs/how-to/edge-device.md": "../../e2e/test_edge.py",
     "docs/how-to/extending.md": "test_extending.py",
     "docs/how-to/frameworks.md": "../components/trainer/frameworks/test_page_examples.py",
+    "docs/how-to/inference-protocol.md": "../../e2e/test_predictions.py",
     "docs/how-to/keras3.md": "../../e2e/test_keras3.py",
     "docs/how-to/metadata.md": "test_python_blocks.py",
     "docs/how-to/own-code.md": "test_python_blocks.py",
