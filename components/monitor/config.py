@@ -34,10 +34,18 @@ class MonitorConfig(Section):
     bounds: dict[str, Bound] = Field(default_factory=dict)
     """Column → its bound, instead of `bound`."""
     new_values: Bound = 0.05
-    """A column has drifted if this share of its texts does not occur in the training rows."""
+    """A column has drifted if the share of its texts that do not occur in the training rows exceeds the expected share
+    by this. The expected share is the share of training rows whose text occurs once: 1 for IDs that are unique to each
+    row."""
+    out_of_range: Bound = 0.005
+    """A column has drifted if this share of its numbers is below the least or above the greatest number in the training
+    rows."""
+    tails: Bound = 0.02
+    """A column has drifted if the share of its numbers below the 1 % quantile or above the 99 % quantile of the
+    training rows, which is 0.02 without a change, has increased by this."""
     false_alarms: Annotated[float, Field(gt=0, lt=1)] = 0.01
     """Probability that a window without any change is reported. A column that reaches a bound has drifted only if
-    the difference is also statistically significant at this level, corrected for the number of columns."""
+    the difference is also statistically significant at this level, corrected for the number of tests."""
     labels: Texts = ()
     """Rows with labels that arrive after the answers: files, a folder or a pattern, read as `data` says. They must have
     the column `key`, and the columns of `data.label` that requests lack."""

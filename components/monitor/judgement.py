@@ -8,7 +8,14 @@ from components.base.bounds import is_at_least
 from components.data.column_comparison import Columns, compare
 from components.monitor.config import MonitorConfig
 from components.monitor.result import Finding, Judgement
-from components.results.column_comparison import ColumnComparison
+from components.results.column_comparison import (
+    DISTANCE,
+    MISSING,
+    NEW_VALUES,
+    OUT_OF_RANGE,
+    TAILS,
+    ColumnComparison,
+)
 
 
 def judge(version: int, rows: int, reference: tuple[str, Columns], sample: Columns, config: MonitorConfig) -> Judgement:
@@ -33,15 +40,22 @@ def _find_drift(columns: Sequence[ColumnComparison], config: MonitorConfig) -> l
     for column in columns:
         bound = config.bounds.get(column.name, config.bound)
         before, now = column.missing
-        measured = [
-            ("distance", column.distance, bound),
-            ("missing", abs(now - before), bound),
-            ("new values", column.new, config.new_values),
+        # Figure → its value, its bound, and the shares whose difference the value is.
+        measured: list[tuple[str, float | None, float, tuple[float, ...]]] = [
+            (DISTANCE, column.distance, bound, ()),
+            (MISSING, abs(now - before), bound, column.missing),
+            (OUT_OF_RANGE, column.out_of_range, config.out_of_range, ()),
         ]
-        if column.p_value < config.false_alarms:
-            findings += [
-                Finding(column.name, figure, value, limit)
-                for figure, value, limit in measured
-                if value is not None and is_at_least(value, limit, before, now)
-            ]
+        if column.new is not None and column.expected_new is not None:
+            shares = (column.expected_new, column.new)
+            measured.append((NEW_VALUES, column.new - column.expected_new, config.new_values, shares))
+        if column.tails is not None:
+            measured.append((TAILS, column.tails[1] - column.tails[0], config.tails, column.tails))
+        findings += [
+            Finding(column.name, figure, value, limit)
+            for figure, value, limit, shares in measured
+            if value is not None
+            and column.p_values[figure] < config.false_alarms
+            and is_at_least(value, limit, *shares)
+        ]
     return findings

@@ -43,6 +43,8 @@ def _prepare_column(column: ColumnComparison, judgement: Judgement) -> dict[str,
         description = f"most in {column.bins[shares.index(share)].label}: {100 * share:.1f} %"
         charts[name] = (shares, max(*reference, *sample), f"{column.name} in {name}", description)
     figures = {"distance": column.distance, "PSI": column.psi, "p-value": column.p_value, "new values": column.new}
+    figures |= {"new values expected": column.expected_new, "out of range": column.out_of_range}
+    figures |= {"tails": column.tails and column.tails[1], "tails expected": column.tails and column.tails[0]}
     most_different = sorted(column.bins, key=lambda column_bin: -abs(column_bin.reference - column_bin.sample))
     return {
         "name": column.name,

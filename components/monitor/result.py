@@ -19,8 +19,9 @@ class Finding:
 
     Attributes:
       column: Name of the column.
-      what: Name of the figure: `distance`, `missing` or `new values`.
-      value: Measured value of the figure.
+      what: Name of the figure: `distance`, `missing`, `new values`, `out of range` or `tails`.
+      value: Measured value of the figure; of `missing`, `new values` and `tails`, the difference from the share to
+        expect.
       bound: Bound from the config, which the value has reached.
     """
 

@@ -86,13 +86,18 @@ def _show_judgement(judgement: Judgement) -> None:
         f"version {judgement.version}, {judgement.rows:,} rows ({judgement.compared:,} compared) against "
         f"{judgement.reference} ({judgement.reference_rows:,}): {plain(verdict)}"
     )
-    rows = make_table("column", "distance", "PSI", "p-value", "missing", "new values")
+    rows = make_table("column", "distance", "PSI", "p-value", "missing", "new values", "out of range", "tails")
     for column in judgement.columns[:_COLUMNS_SHOWN]:
         figures = (column.distance, column.psi, column.p_value)
         texts = ["" if figure is None else f"{figure:.4f}" for figure in figures]
-        missing = " -> ".join(f"{share:.3f}" for share in column.missing)
-        rows.add_row(plain(column.name), *texts, missing, "" if column.new is None else f"{column.new:.3f}")
+        shares = [column.missing, (column.expected_new, column.new), (column.out_of_range,), column.tails]
+        rows.add_row(plain(column.name), *texts, *map(_format_shares, shares))
     show(rows)
+
+
+def _format_shares(shares: tuple[float | None, ...] | None) -> str:
+    """Return a share, or the share to expect and the share in the requests; empty if it was not measured."""
+    return " -> ".join(f"{share:.3f}" for share in shares or () if share is not None)
 
 
 def _show_outcome(outcome: Outcome) -> None:
@@ -153,6 +158,9 @@ def _format_prometheus(result: Monitoring) -> str:
         "psi": make_gauge("psi", "Population stability index of a column", *column_labels),
         "p_value": make_gauge("p_value", "Corrected p-value of the test whether a column has changed", *column_labels),
         "missing": make_gauge("missing", "Share of rows without a value", *column_labels),
+        "new": make_gauge("new", "Share of texts that the reference lacks", *column_labels),
+        "out_of_range": make_gauge("out_of_range", "Share of numbers outside the reference's range", *column_labels),
+        "tails": make_gauge("tails", "Share of numbers beyond the reference's 1 and 99 % quantiles", *column_labels),
         "drifted": make_gauge("drifted", "Whether a column has drifted", *column_labels),
     }
     rows = make_gauge("rows", "Rows in the window", *version_labels)
@@ -161,7 +169,8 @@ def _format_prometheus(result: Monitoring) -> str:
         drifted = {finding.column for finding in judgement.findings or ()}
         for column in judgement.columns:
             figures = {"distance": column.distance, "psi": column.psi, "p_value": column.p_value}
-            figures |= {"missing": column.missing[1], "drifted": float(column.name in drifted)}
+            figures |= {"missing": column.missing[1], "drifted": float(column.name in drifted), "new": column.new}
+            figures |= {"out_of_range": column.out_of_range, "tails": column.tails and column.tails[1]}
             for name, figure in figures.items():
                 if figure is not None:
                     gauges[name].labels(str(judgement.version), judgement.reference, column.name).set(figure)

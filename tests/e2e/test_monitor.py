@@ -105,6 +105,8 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     # More hours change the predictions.
     assert findings == {
         ("hours", "distance"),
+        ("hours", "out of range"),
+        ("hours", "tails"),
         ("city", "distance"),
         ("city", "new values"),
         ("probability", "distance"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
+from components.data import column_comparison
 from components.data.column_comparison import compare
 from components.monitor.config import MonitorConfig
 from components.monitor.judgement import judge
@@ -33,10 +37,59 @@ def test_distances_of_texts_equal_the_closed_form() -> None:
         ("others", 0.0, 0.0),
     ]
     table = np.array([[50, 30, 20, 0], [20, 30, 40, 10]])
-    # There is one column with two tests, so the Bonferroni correction doubles the p-value.
-    assert compared.p_value == pytest.approx(
-        2 * stats.chi2_contingency(table, correction=False)[1], rel=1e-6, abs=1e-12
+    # Three tests. Holm's correction multiplies the smallest p-value by 3, the next by 2.
+    uncorrected = {
+        "new values": find_new_values_p_value(10, [70, 60, 60, 10], 100),
+        "distance": float(stats.chi2_contingency(table, correction=False)[1]),
+    }
+    assert uncorrected["new values"] < uncorrected["distance"]
+    assert compared.p_values["missing"] == 1.0
+    assert math.log(compared.p_values["new values"]) == near.approx(math.log(3 * uncorrected["new values"]))
+    assert math.log(compared.p_values["distance"]) == near.approx(math.log(2 * uncorrected["distance"]))
+    assert compared.p_value == compared.p_values["new values"]
+
+
+def find_new_values_p_value(new: int, counts: list[int], sample_size: int) -> float:
+    """Return the p-value of the number of new values, from the hypergeometric distribution of every pair of texts."""
+    total = sum(counts)
+
+    def all_in_sample(values: int) -> float:
+        return float(stats.hypergeom(total, sample_size, values).pmf(values))
+
+    pairs = [(first, second) for first in range(len(counts)) for second in range(len(counts))]
+    mean = sum(count * all_in_sample(count) for count in counts)
+    square = sum(
+        counts[first] * counts[second] * all_in_sample(counts[first] + (counts[second] if first != second else 0))
+        for first, second in pairs
     )
+    return float(stats.norm.sf((new - mean) / max(1.0, math.sqrt(max(square - mean**2, 0.0)))))
+
+
+def test_p_value_of_new_values_equals_all_divisions() -> None:
+    texts = [0, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5]
+    counts = np.bincount(texts)
+    numbers = [
+        sum(texts[at] not in {texts[row] for row in range(12) if row not in division} for at in division)
+        for division in itertools.combinations(range(12), 6)
+    ]
+    mean, deviation = np.mean(numbers), np.std(numbers)
+    assert deviation > 1
+    for new in range(7):
+        expected = float(stats.norm.sf((new - mean) / deviation))
+        assert column_comparison._test_new_values(counts, new, 6) == pytest.approx(expected, abs=1e-9)
+
+
+def test_p_value_of_the_range_bounds_all_orders() -> None:
+    outside = [
+        min(set(range(8)) - {*sample}) + 7 - max(set(range(8)) - {*sample})
+        for sample in itertools.combinations(range(8), 4)
+    ]
+    for number in range(1, 5):
+        exact = float(np.mean(np.array(outside) >= number))
+        assert exact <= column_comparison._test_range(number, 4, 4) + 1e-12
+        assert column_comparison._test_range(number, 4, 4) <= 2 * exact
+    # All four values are outside in 5 of 70 orders, which are disjoint events.
+    assert column_comparison._test_range(4, 4, 4) == pytest.approx(5 / 70, abs=1e-12)
 
 
 def test_distances_of_numbers_equal_the_closed_form() -> None:
@@ -113,7 +166,7 @@ def test_new_values_missing_values_and_configured_bounds_are_found() -> None:
     random = np.random.default_rng(2)
     reference, sample = rows(random), rows(random)
     texts = reference["c4"].to_pylist()
-    sample["c4"] = pa.array([b"new" if row % 16 == 0 else text for row, text in enumerate(texts)])
+    sample["c4"] = pa.array([b"new" if row % 11 == 0 else text for row, text in enumerate(texts)])
     sample["c3"] = pa.array([None if row % 4 == 0 else value for row, value in enumerate(sample["c3"].to_pylist())])
     sample["c1"] = pc.multiply(sample["c1"], 1.3)
     result = judge(1, ROWS, ("r", reference), sample, MonitorConfig(bounds={"c1": 0.005}))
@@ -122,6 +175,83 @@ def test_new_values_missing_values_and_configured_bounds_are_found() -> None:
         ("c3", "missing"),
         ("c1", "distance"),
     }
+
+
+def find_drift(reference: object, sample: object, **bounds: float) -> dict[tuple[str, str], float]:
+    """Return the findings on one column: (column, figure) → value."""
+    columns = ({"x": pa.array(values)} for values in (reference, sample))
+    judgement = judge(1, 3_000, ("r", next(columns)), next(columns), MonitorConfig(**bounds))
+    return {(finding.column, finding.what): finding.value for finding in judgement.findings or ()}
+
+
+def test_extreme_values_are_found_although_the_deciles_hardly_change() -> None:
+    random = np.random.default_rng(4)
+    reference, sample = random.lognormal(size=10_000), random.lognormal(size=3_000)
+    assert find_drift(reference, sample) == {}
+    # One value in a hundred arrives in another unit.
+    sample[::100] *= 1_000
+    found = find_drift(reference, sample)
+    assert found == {
+        ("x", "out of range"): pytest.approx(
+            ((sample < reference.min()) | (sample > reference.max())).mean(), abs=1e-12
+        )
+    }
+    assert 0.008 < found["x", "out of range"] < 0.012
+
+
+def test_growing_tails_are_found_inside_the_range() -> None:
+    random = np.random.default_rng(5)
+    # A single outlier makes the range of the training rows useless.
+    reference, sample = np.append(random.normal(size=9_999), 1e9), random.normal(size=3_000)
+    assert find_drift(reference, sample) == {}
+    sample[::25] = np.where(random.random(120) < 0.5, 4.0, -3.5)
+    low, high = np.quantile(reference, [0.01, 0.99])
+    before, now = (((values < low) | (values > high)).mean() for values in (reference, sample))
+    assert find_drift(reference, sample) == {("x", "tails"): pytest.approx(now - before, abs=1e-12)}
+    assert 0.03 < now - before < 0.05
+    assert find_drift(reference, sample, tails=0.06) == {}
+
+
+def test_ids_that_are_unique_to_each_row_are_no_new_values() -> None:
+    ids = [f"i{number}" for number in range(13_000)]
+    assert find_drift(ids[:10_000], ids[10_000:]) == {}
+
+
+def test_unknown_users_are_found_beyond_the_expected_share() -> None:
+    random = np.random.default_rng(6)
+    reference, sample = ([f"u{user}" for user in random.integers(1_250, size=rows)] for rows in (10_000, 3_000))
+    assert find_drift(reference, sample) == {}
+    # A fifth of the rows comes from 75 users who were never seen. None of them is frequent enough for a bin.
+    changed = [f"new{row // 5 % 75}" if row % 5 == 0 else user for row, user in enumerate(sample)]
+    counts = Counter(reference)
+    excess = np.mean([user not in counts for user in changed]) - [*counts.values()].count(1) / 10_000
+    assert find_drift(reference, changed) == {("x", "new values"): pytest.approx(excess, abs=1e-12)}
+    assert excess == pytest.approx(0.2, abs=0.01)
+    # Where many users were seen only once, many unseen users are to be expected.
+    reference, sample = ([f"u{user}" for user in random.integers(10_000, size=rows)] for rows in (10_000, 3_000))
+    counts = Counter(reference)
+    assert np.mean([user not in counts for user in sample]) > 0.3
+    assert find_drift(reference, sample) == {}
+
+
+def test_column_that_no_request_contains_has_drifted() -> None:
+    reference = {"a": pa.array([1.0] * 600), "b": pa.array([b"x"] * 600)}
+    judgement = judge(1, 600, ("r", reference), {"a": reference["a"]}, MonitorConfig())
+    assert [(finding.column, finding.what, finding.value) for finding in judgement.findings or ()] == [
+        ("b", "missing", 1.0)
+    ]
+
+
+@pytest.mark.parametrize(("before", "now", "detected"), [(0.02, 0.02, False), (0.02, 0.11, False), (0.02, 0.13, True)])
+def test_shift_of_missing_values_reaches_the_bound(before: float, now: float, detected: bool) -> None:
+    values = np.random.default_rng(7).normal(size=10_000)
+    reference, sample = (
+        pd.Series(values[:size]).mask(np.arange(size) < share * size)
+        for size, share in ((10_000, before), (3_000, now))
+    )
+    expected = sample.isna().mean() - reference.isna().mean()
+    found = find_drift(reference.to_numpy(), sample.to_numpy())
+    assert found == ({("x", "missing"): pytest.approx(expected, abs=1e-12)} if detected else {})
 
 
 def test_too_few_rows_are_compared_without_findings() -> None:
