@@ -234,6 +234,7 @@ def test_prometheus_reads_the_metrics(server: Server) -> None:
     } <= families.keys()
     counted = families[":tensorflow:serving:request_count"].samples
     labels = {"model_name": "line", "entrypoint": "REST", "status": "OK", "version": "1"}
+    labels["signature"] = "serving_default"
     assert next(sample.value for sample in counted if sample.labels == labels) >= 1
 
 

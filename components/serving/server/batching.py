@@ -56,6 +56,11 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests in the queue, which wait for their batch to start."""
+        return len(self._queue)
+
     def run(self, inputs: Arrays) -> asyncio.Future[dict[str, Any]]:
         """Queue inputs that passed Signature.check(), and return a future of their outputs, name → array."""
         pending = _Pending(inputs, len(next(iter(inputs.values()))), self._loop.create_future())

@@ -91,7 +91,7 @@ class RestApi:
         return create_response(answer)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._service.metrics.text(), content_type="text/plain", charset="utf-8")
+        return web.Response(body=self._service.read_metrics(), content_type="text/plain", charset="utf-8")
 
 
 def _model_spec(request: web.Request) -> ModelSpec:

@@ -127,10 +127,12 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         """
         # This status remains if the client disconnects, because the task is then cancelled.
         started, version, status = time.perf_counter(), None, StatusCode.CANCELLED
+        signature_name = ""
         try:
             version = self.manager.find(*_parse_spec(spec))
             with version as saved_model:
                 signature = saved_model.signature(spec.signature_name, columns)
+                signature_name = signature.name
                 inputs = read_inputs(signature)
                 recorded, inputs = inputs, self._without_key(signature, inputs)
                 signature.check(inputs)
@@ -143,7 +145,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             status = error.code if isinstance(error, RequestError) else StatusCode.INTERNAL
             raise
         finally:
-            self.metrics.request(version, api, status.name, time.perf_counter() - started)
+            self.metrics.request(version, api, status.name, time.perf_counter() - started, signature_name)
 
     def _without_key(self, signature: Signature, inputs: Arrays) -> Arrays:
         """Return the inputs without the key; raise RequestError unless the key has one value per row."""
@@ -159,10 +161,12 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
 
     def _call(self, version: Version, signature: Signature, inputs: Arrays) -> Awaitable[dict[str, Any]]:
         if self.batching is None or not signature.batches:
+            if signature.batches:
+                self.metrics.batch(version, signature.name, len(next(iter(inputs.values()))))
             return asyncio.get_running_loop().run_in_executor(self._threads, signature.run, inputs)
         key = (version, signature.name)
         if key not in self._batchers:
-            count = functools.partial(self.metrics.batch, version)
+            count = functools.partial(self.metrics.batch, version, signature.name)
             self._batchers[key] = Batcher(signature, self.batching, self._threads, count)
         return self._batchers[key].run(inputs)
 
@@ -203,6 +207,10 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             )
             response.model_version_status.add(version=version.number, state=version.state, status=status)
         return response
+
+    def read_metrics(self) -> bytes:
+        """Return the metrics in the text format of Prometheus, with the current lengths of the queues."""
+        return self.metrics.text(self._in_flight, {key: batcher.waiting for key, batcher in self._batchers.items()})
 
     def remove(self, version: Version) -> None:
         """Remove the batchers and metrics of a version that was unloaded."""

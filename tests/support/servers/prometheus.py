@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,13 +30,17 @@ class Prometheus:
 
     def value(self, query: str) -> float | None:
         """Return the current value of an expression, or None without a sample."""
+        result = self.ask(f"query?{urllib.parse.urlencode({'query': query})}")["result"]
+        return float(result[0]["value"][1]) if result else None
+
+    def ask(self, path: str) -> Any:
+        """Return the data that the API answers."""
         connection = http.client.HTTPConnection(self.address, timeout=30)
         try:
-            connection.request("GET", f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")
-            result = json.loads(connection.getresponse().read())["data"]["result"]
+            connection.request("GET", f"/api/v1/{path}")
+            return json.loads(connection.getresponse().read())["data"]
         finally:
             connection.close()
-        return float(result[0]["value"][1]) if result else None
 
     def wait_for(self, query: str) -> None:
         """Wait until an expression has a sample."""
@@ -46,18 +51,28 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, targets: list[str], path: str = "/metrics") -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, targets: list[str], path: str = "/metrics", rules: Path | None = None, job: str = "test"
+) -> Iterator[Prometheus]:
     """Start Prometheus; it answers queries once the context is entered.
 
     Args:
       folder: for its file and its data.
       targets: addresses to scrape.
       path: of their metrics.
+      rules: File of rules to evaluate each second.
+      job: Label of the targets.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = [{"job_name": "test", "metrics_path": path, "static_configs": [{"targets": targets}]}]
+    jobs = [{"job_name": job, "metrics_path": path, "static_configs": [{"targets": targets}]}]
     (folder / "prometheus.yml").write_text(
-        yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs})
+        yaml.safe_dump(
+            {
+                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                "rule_files": [str(rules)] if rules else [],
+                "scrape_configs": jobs,
+            }
+        )
     )
     address = free_address()
     options = (f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data")
