@@ -25,7 +25,7 @@ from components.base.errors import InputError
 from components.base.files import is_remote
 from components.data import file_io, tfrecord
 from components.data.missing import nan_to_null
-from components.data.saved_model import MISSING, RAW, column_of
+from components.data.saved_model import MISSING, RAW, column_of, is_missing
 from components.data.split_sample import concatenate, first_values
 
 _NAME = re.compile(r"^\.?requests-(\d{19})-")
@@ -63,8 +63,9 @@ class ServedRows:
 
     @property
     def compared(self) -> int:
-        """Number of rows in the columns."""
-        return len(next(iter(self.columns.values())))
+        """Number of rows in the columns and outputs."""
+        # A log without private columns may not contain any column.
+        return len(next(iter({**self.columns, **self.outputs}.values())))
 
 
 def files(patterns: Sequence[str]) -> list[LogFile]:
@@ -228,9 +229,9 @@ def _read_unfinished_chunks(path: str) -> Iterator[tfrecord.Chunk]:
 def _convert_raw_requests(requests: Sequence[_Request]) -> dict[str, pa.Array]:
     """Convert the inputs of the signature `raw` to columns; of a history, only the first event.
 
-    Every request contains all inputs of the model, each with the same dtype. Only the column that the server logs
-    without passing it to the model (`--request_log_key`) may be missing, or be text in one request and a number in
-    another. It then becomes text.
+    Every request contains all inputs of the model, each with the same dtype. There are two exceptions: the column that
+    the server logs without passing it to the model (`--request_log_key`), and a column that became private in the
+    meantime. They may be missing, or be text in one request and a number in another, and then become text.
     """
     columns = {}
     for name in dict.fromkeys(name for request in requests for name in request.inputs):
@@ -245,18 +246,39 @@ def _convert_raw_requests(requests: Sequence[_Request]) -> dict[str, pa.Array]:
 
 def _convert_input(request: _Request, name: str, dtype: np.dtype[Any], missing: Any) -> npt.NDArray[Any]:
     if name not in request.inputs:
-        return np.full(len(next(iter(request.inputs.values()))), missing, dtype)
+        return np.full(len(next(iter(request.outputs.values()))), missing, dtype)
     values = request.inputs[name]
     if values.ndim > 1:
         values = values[:, 0] if values.shape[1] else np.full(len(values), missing, dtype)
-    return values if values.dtype == dtype else np.array([str(value).encode() for value in values.tolist()], object)
+    if values.dtype == dtype:
+        return values
+    texts = np.array([str(value).encode() for value in values.tolist()], object)
+    texts[is_missing(values)] = b""
+    return texts
 
 
 def _decode_examples(requests: Sequence[_Request]) -> dict[str, pa.Array]:
     """Convert serialized tf.Examples to columns; of several values, only the first."""
     examples = np.concatenate([serialized for request in requests for serialized in request.inputs.values()])
-    batch = example_coder.ExamplesToRecordBatchDecoder().DecodeBatch(examples.tolist())
-    return {name: nan_to_null(first_values(column_of(batch, name))) for name in batch.schema.names}
+    decode = example_coder.ExamplesToRecordBatchDecoder().DecodeBatch
+    try:
+        batches = [decode(examples.tolist())]
+    except RuntimeError:
+        # A feature has several types: a number that became private in this window is a hash from then on.
+        batches = [decode([example]) for example in examples.tolist()]
+    columns = {
+        name: [nan_to_null(first_values(column_of(batch, name))) for batch in batches]
+        for name in dict.fromkeys(name for batch in batches for name in batch.schema.names)
+    }
+    return {name: _concatenate_parts(parts) for name, parts in columns.items()}
+
+
+def _concatenate_parts(parts: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate the parts of a column; if they have several types, all values become text."""
+    if len({str(part.type) for part in parts if not pa.types.is_null(part.type)}) > 1:
+        is_text = pa.types.is_large_binary
+        parts = [part if is_text(part.type) else part.cast(pa.large_string()).cast(pa.large_binary()) for part in parts]
+    return concatenate(parts)
 
 
 def _concatenate(first: ServedRows, second: ServedRows) -> ServedRows:
@@ -265,7 +287,7 @@ def _concatenate(first: ServedRows, second: ServedRows) -> ServedRows:
     tf.Examples without any value for a column do not contain the column.
     """
     columns = {
-        name: concatenate([rows.columns.get(name, pa.nulls(rows.compared)) for rows in (first, second)])
+        name: _concatenate_parts([rows.columns.get(name, pa.nulls(rows.compared)) for rows in (first, second)])
         for name in dict.fromkeys((*first.columns, *second.columns))
     }
     outputs = {

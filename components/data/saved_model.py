@@ -31,10 +31,18 @@ _BATCH = 8192
 """Maximum number of rows in a call of the model."""
 MISSING = {tf.string: b"", tf.float32: np.nan, tf.int64: np.iinfo(np.int64).min}
 """Values that the signature `raw` reads as missing. In a tf.Example they are values."""
+
 _VALUE_TYPES = {tf.string: pa.large_binary(), tf.float32: pa.float32(), tf.int64: pa.int64()}
 
 Columns = Mapping[str, npt.NDArray[Any]]
 """Column name → values; shape [rows], or [rows, events] for a history."""
+
+
+def is_missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which values the signature `raw` reads as missing; infinite numbers are missing as well."""
+    if values.dtype.kind == "f":
+        return ~np.isfinite(values)
+    return np.asarray(values == MISSING[tf.dtypes.as_dtype(values.dtype)], bool)
 
 
 @functools.lru_cache(maxsize=2)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from components.base.config_section import Problem, Section, Texts
 from components.evaluator.config import LOSS_METRICS, MetricName, Reaction, Threshold, metric
 from components.ingest.durations import Duration
+from components.results.log_secret import SECRET_ENVIRONMENT
 
 Bound = Annotated[float, Field(gt=0, le=1)]
 
@@ -51,6 +52,12 @@ class MonitorConfig(Section):
     the column `key`, and the columns of `data.label` that requests lack."""
     key: str | None = None
     """Column that joins requests and labels, such as the ID of an order or a user."""
+    private: dict[str, Literal["hash", "drop"]] = Field(default_factory=dict)
+    """Private columns of requests, which `serve --log` hashes or drops in the request log. hash: values become keyed
+    hashes; training rows and labels are hashed in the same way, so that columns are compared and keys are joined. drop:
+    the log does not contain the column, and the monitor does not compare it."""
+    secret_env: str = Field(default=SECRET_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """Name of the environment variable with the secret key of the hashes, of the server and of the monitor."""
     label_window: Duration | None = None
     """Length of the window of newest requests that are joined with labels. By default, `window`. It must be longer
     than the time until a label arrives."""
@@ -67,6 +74,10 @@ class MonitorConfig(Section):
             raise ValueError(
                 "expected a key with labels, received none; name a column of both the requests and the labels"
             )
+        if self.key is not None and self.private.get(self.key) == "drop":
+            raise ValueError(
+                f"private: expected hash for the key {self.key!r}, received drop; labels could not be joined: use hash"
+            )
         for name in ("thresholds", "label_window"):
             if getattr(self, name) and not self.labels:
                 raise ValueError(f"expected labels with {name}, received none; name their files")
@@ -81,6 +92,12 @@ class MonitorConfig(Section):
             yield Problem(
                 ("monitor", "labels"), "expected data.label, whose columns the files contain, received none; add it"
             )
+        if self.labels:
+            read = {name for label in config.data.declared_labels for name in label.expression.columns}
+            read |= {config.data.weight} - {None}
+            for name in sorted(read & {name for name, action in self.private.items() if action == "hash"}):
+                message = f"expected drop for a column of the label or the weight, received hash for {name!r}"
+                yield Problem(("monitor", "private", name), f"{message}; drop it, and add it to the files of labels")
         of_loss = LOSS_METRICS.get(config.model.loss, ()) if config.model.loss else ()
         if config.model.loss == "tweedie":
             of_loss = (f"tweedie_deviance_at_{config.model.tweedie_power}",)

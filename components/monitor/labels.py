@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,13 @@ def list_files(data: DataConfig) -> list[str]:
         return [path for paths in input_files.files(data).values() for path in paths]
 
 
-def read(data: DataConfig, key: str, requested_keys: pa.Array, kinds: Mapping[str, Kind]) -> Labels:
+def read(
+    data: DataConfig,
+    key: str,
+    requested_keys: pa.Array,
+    kinds: Mapping[str, Kind],
+    hash_keys: Callable[[pa.Array], pa.Array] = lambda keys: keys,
+) -> Labels:
     """Read the rows whose key occurs in the requests, in bounded memory.
 
     A row with a value of another kind is skipped; the number of such rows is logged.
@@ -68,6 +74,7 @@ def read(data: DataConfig, key: str, requested_keys: pa.Array, kinds: Mapping[st
       requested_keys: Keys of the requests, as `encode_keys` returns them.
       kinds: Further columns to read, and the kinds that their values are converted to. Columns that the files lack are
         skipped.
+      hash_keys: Function from keys as large_binary to keys as the log contains them.
 
     Raises:
       InputError: If the files cannot be read, or lack the column `key`.
@@ -90,9 +97,11 @@ def read(data: DataConfig, key: str, requested_keys: pa.Array, kinds: Mapping[st
         # A tf.Example is always decoded as a whole, so these formats do not support the selection of columns.
         columns_to_read = () if format_ in ("tfrecord", "images") else tuple(kinds)
         reader = readers.reader(ingest.model_copy(update={"columns": columns_to_read}), paths)
-        parts = list(_read_batches(reader, paths, key, requested_keys, kinds)) or [_create_empty_batch(kinds)]
+        parts = list(_read_batches(reader, paths, key, requested_keys, kinds, hash_keys)) or [
+            _create_empty_batch(kinds)
+        ]
     columns = {name: concatenate([part.columns[at] for part in parts])[::-1] for at, name in enumerate(kinds)}
-    return Labels(encode_keys(columns.pop(key)), columns)
+    return Labels(hash_keys(encode_keys(columns.pop(key))), columns)
 
 
 def _create_empty_batch(kinds: Mapping[str, Kind]) -> pa.RecordBatch:
@@ -100,7 +109,12 @@ def _create_empty_batch(kinds: Mapping[str, Kind]) -> pa.RecordBatch:
 
 
 def _read_batches(
-    reader: Reader, paths: Sequence[str], key: str, requested_keys: pa.Array, kinds: Mapping[str, Kind]
+    reader: Reader,
+    paths: Sequence[str],
+    key: str,
+    requested_keys: pa.Array,
+    kinds: Mapping[str, Kind],
+    hash_keys: Callable[[pa.Array], pa.Array],
 ) -> Iterator[pa.RecordBatch]:
     log, bad, key_index = RowLog(None), 0, list(kinds).index(key)
     for path in paths:
@@ -108,7 +122,8 @@ def _read_batches(
             for block in reader.read(file_range, log):
                 converted, skipped = _convert_columns(block, kinds, reader)
                 bad += skipped
-                is_requested = pc.is_in(encode_keys(converted.columns[key_index]), value_set=requested_keys)
+                keys = hash_keys(encode_keys(converted.columns[key_index]))
+                is_requested = pc.is_in(keys, value_set=requested_keys)
                 rows = pa.array(np.flatnonzero(is_requested))
                 yield pa.RecordBatch.from_arrays(
                     [column.take(rows) for column in converted.columns], converted.schema.names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from components.data import file_io, request_log, saved_model, split_sample
 from components.data.examples import Examples, Format
+from components.data.private_columns import HASH, PrivateColumns
 from components.data.request_log import ServedRows
 from components.data.saved_model import column_of
 from components.data.split_sample import first_values
@@ -21,6 +23,7 @@ from components.monitor.plan import MonitorPlan
 from components.monitor.result import Monitoring, Outcome, VersionDifference
 from components.predictor import model_interface
 from components.predictor.model_interface import ModelInterface
+from components.results.log_secret import read_secret
 
 TRAINING, BEFORE = "training", "the window before"
 """Names of the references that requests are compared with."""
@@ -96,8 +99,10 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
       The result, which is empty if none of the versions answered a request.
 
     Raises:
-      InputError: If the log does not contain any file, or if the labels cannot be read or do not match the requests.
+      InputError: If the log does not contain any file, if the labels cannot be read or do not match the requests, or if
+        the secret of the hashes of private columns is not in the environment.
     """
+    private = _read_private_columns(plan)
     windows, most_rows = find_windows(plan), plan.monitor.most_rows
     now, before = (request_log.read(paths, most_rows) for paths in (windows.now, windows.before))
     labelled = now if windows.labelled == windows.now else request_log.read(windows.labelled, most_rows)
@@ -109,10 +114,10 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
         if version is None:
             continue
         model = model_interface.read(version.model)
-        references = {TRAINING: _select_training_columns(training[number], model, plan)}
+        references = {TRAINING: _select_training_columns(training[number], model, plan, private)}
         if number in before:
-            references[BEFORE] = _select_served_columns(before[number], model)
-        sample = _select_served_columns(served, model)
+            references[BEFORE] = _select_served_columns(before[number], model, private)
+        sample = _select_served_columns(served, model, private)
         judgements += [
             judgement.judge(number, served.rows, reference, sample, plan.monitor) for reference in references.items()
         ]
@@ -122,7 +127,7 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
     differences: list[VersionDifference] = []
     for label in plan.evaluation.labels:
         measured: list[Labelled] = []
-        label_outcomes = Outcomes(plan, label)
+        label_outcomes = Outcomes(plan, label, private)
         for number, served in labelled.items():
             version = known[number]
             if version is not None and label_outcomes.is_predicted(number, served):
@@ -135,9 +140,11 @@ def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
     return Monitoring(tuple(judgements), tuple(outcomes), tuple(differences))
 
 
-def _select_served_columns(served: ServedRows, model: ModelInterface) -> dict[str, pa.Array]:
-    """Return the columns of requests that the model reads, and its answers."""
+def _select_served_columns(served: ServedRows, model: ModelInterface, private: PrivateColumns) -> dict[str, pa.Array]:
+    """Return the columns of requests that the model reads, without dropped columns, and its answers."""
+    # An older part of the log may still contain a column that is dropped now.
     names = [name for name in served.columns if model.columns is None or name in model.columns]
+    names = [name for name in names if name not in private.dropped]
     return {**{name: served.columns[name] for name in names}, **saved_model.convert_outputs(served.outputs)}
 
 
@@ -147,8 +154,24 @@ def _draw_training_rows(version: Version, rows: int) -> pa.RecordBatch:
     return split_sample.draw(Examples(version.examples, stored), rows, ranges=_MAX_ROW_GROUPS)
 
 
-def _select_training_columns(batch: pa.RecordBatch, model: ModelInterface, plan: MonitorPlan) -> dict[str, pa.Array]:
-    """Return the columns of training rows that the model reads, and its predictions, to compare requests with."""
+def _read_private_columns(plan: MonitorPlan) -> PrivateColumns:
+    """Return how the log masks private columns; raise InputError if the secret of their hashes is missing."""
+    actions = plan.monitor.private
+    secret = read_secret(os.environ, plan.monitor.secret_env) if HASH in actions.values() else b""
+    return PrivateColumns(actions, secret)
+
+
+def _select_training_columns(
+    batch: pa.RecordBatch, model: ModelInterface, plan: MonitorPlan, private: PrivateColumns
+) -> dict[str, pa.Array]:
+    """Return the columns of training rows that the log contains, and the predictions, to compare requests with.
+
+    Args:
+      batch: The training rows.
+      model: The version's model.
+      plan: The plan of the node.
+      private: How the log masks private columns. The columns are hashed in the same way.
+    """
     names: Iterable[str]
     if model.columns is not None:
         names = model.columns
@@ -157,7 +180,11 @@ def _select_training_columns(batch: pa.RecordBatch, model: ModelInterface, plan:
         label_columns = (name for label in plan.evaluation.labels for name in label.columns)
         not_sent = {*label_columns, plan.evaluation.weight, plan.monitor.key}
         names = [name for name in batch.schema.names if name not in not_sent]
-    columns = {name: first_values(column_of(batch, name)) for name in names}
+    columns = {
+        name: private.hash_column(name, first_values(column_of(batch, name)))
+        for name in names
+        if name not in private.dropped
+    }
     return {**columns, **saved_model.convert_outputs(model.predict(batch))}
 
 

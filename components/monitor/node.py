@@ -30,7 +30,8 @@ class MonitorNode(NodeWithResult[Monitoring], OptionalNode):
 
     def list_code(self, config: Any) -> Sequence[str]:
         """Return the package, the code that reads and compares requests, and the Evaluator's code."""
-        requests = ("components.data.column_comparison", "components.data.request_log")
+        names = ("column_comparison", "private_columns", "request_log")
+        requests = [f"components.data.{name}" for name in names]
         return ("components.monitor", *requests, *list_evaluator_code(config))
 
     def build(self, wiring: Wiring) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import tensorflow_model_analysis as tfma
 from components.base.errors import InputError
 from components.data.decisions import read as read_decisions
 from components.data.examples import to_lists
+from components.data.private_columns import PrivateColumns
 from components.data.request_log import ServedRows
 from components.evaluator import gate, intervals
 from components.evaluator.columnar import Evaluation
@@ -54,12 +56,14 @@ class Outcomes:
     Args:
       plan: The plan of the node. It must name files of labels and a key.
       label: The label.
+      private: How the log masks private columns; a key is hashed in the same way. None if no column is private.
     """
 
-    def __init__(self, plan: MonitorPlan, label: Label) -> None:
+    def __init__(self, plan: MonitorPlan, label: Label, private: PrivateColumns | None = None) -> None:
         if plan.labels is None or plan.monitor.key is None:
             raise ValueError("expected a plan with labels and a key")
         self._plan, self._data, self._key = plan, plan.labels, plan.monitor.key
+        self._private = private or PrivateColumns({})
         self._label, self._label_columns = label, label.columns
         self._config = self._make_config({})
         self._group = plan.evaluation.find_group(label)
@@ -91,7 +95,8 @@ class Outcomes:
           InputError: If the labels cannot be read, or a column of the label or the weight is missing.
         """
         keys = labels.encode_keys(served.columns.get(self._key, pa.nulls(served.compared)))
-        arrived = labels.read(self._data, self._key, keys.drop_null(), self._select_kinds(kinds))
+        hash_keys = functools.partial(self._private.hash_column, self._key)
+        arrived = labels.read(self._data, self._key, keys.drop_null(), self._select_kinds(kinds), hash_keys)
         # Served row → index of the first matching row of labels; null without a match.
         label_rows = pc.index_in(keys, value_set=arrived.keys)
         is_labelled = np.asarray(label_rows.is_valid()) & self._has_label(arrived, label_rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+import runpy
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from tests.support.data import people
+from tests.support.data import doc_pages, people
 from tests.support.runs.command import Ended, Runs, command
 from tests.support.servers.serving import serving
 
@@ -30,13 +33,22 @@ def to_request(row: Row) -> Row:
     return {"age": age, "hours": row["hours"], "city": row["city"]}
 
 
-def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
-    """Send changed rows of new people to a server, and return its request log; the key is `id`."""
+def log(pushed: str, folder: Path, change: Callable[[Row], Row], *options: str, secret: str = "") -> Path:
+    """Send changed rows of new people to a server, and return its request log; the key is `id`.
+
+    Args:
+      pushed: The version that answers.
+      folder: Folder for the server and its log.
+      change: Function that changes a row before it is sent.
+      options: Further options of the server.
+      secret: Secret of the hashes of private columns.
+    """
     version = Path(pushed)
     # Other tests push into the same folder.
     shutil.copytree(version, folder / "people" / version.name)
     models = ("--model_name=people", f"--model_base_path={folder / 'people'}")
-    with serving(folder, *models, f"--request_log={folder / 'log'}", "--request_log_key=id") as server:
+    options = (*models, f"--request_log={folder / 'log'}", "--request_log_key=id", *options)
+    with serving(folder, *options, environment={"TFX_PIPELINE_LOG_SECRET": secret}) as server:
         server.wait("people", int(version.name))
         table = people.rows(ROWS, seed=11)
         for at in range(0, ROWS, 50):
@@ -122,6 +134,59 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     version = Path(small.first.result["pushed"]).name
     assert f'tfx_pipeline_monitor_drifted{{column="hours",reference="training",version="{version}"}} 1.0' in metrics
     assert f'tfx_pipeline_monitor_drifted{{column="age",reference="training",version="{version}"}} 0.0' in metrics
+
+
+def test_private_columns_are_compared_and_joined_by_their_hashes(
+    small: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    secret = "a secret of 23 bytes..."  # noqa: S105
+    private = {"id": "hash", "city": "hash", "age": "drop"}
+    options = [f"--request_log_private={name}={action}" for name, action in private.items()]
+    # A fifth of the people lives in a town that training has not seen.
+    requests = log(
+        small.first.result["pushed"],
+        tmp_path,
+        lambda row: {**row, "city": "Vik" if row["hours"] % 5 == 0 else row["city"]},
+        *options,
+        secret=secret,
+    )
+    files = [str(path) for path in requests.iterdir()]
+    content = b"".join(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator())
+    inputs = prediction_log_pb2.PredictionLog.FromString(
+        next(tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator())
+    ).predict_log.request.inputs
+    assert set(inputs) == {"id", "city", "hours"}
+    assert tf.make_ndarray(inputs["hours"])[0] == people.rows(ROWS, seed=11)[0]["hours"]
+    for text in ("Vik", "Paris", "Łódź", "New; York"):
+        assert text.encode() not in content
+    key = hmac.new(secret.encode(), b"id\x000", "sha256").hexdigest()[:32]
+    assert tf.make_ndarray(inputs["id"])[0] == key.encode()
+
+    [block] = doc_pages.blocks(doc_pages.ROOT / "docs" / "how-to" / "request-log.md", "python")
+    (tmp_path / "read.py").write_text(block.replace("/var/log/requests", str(requests)))
+    runpy.run_path(str(tmp_path / "read.py"))
+    lines = capsys.readouterr().out.split("{")[1:]
+    assert len(lines) == ROWS / 50
+    assert key in lines[0]
+
+    labels(tmp_path / "labels.csv", ROWS)
+    section = {"requests": str(requests), "labels": str(tmp_path / "labels.csv"), "key": "id", "private": private}
+    arguments = ("monitor", *common_options(small), "--set", f"monitor={json.dumps(section)}", "--json")
+    ended = command(*arguments, environment={"TFX_PIPELINE_LOG_SECRET": secret})
+    assert ended.exit_code == 3, ended.err
+    [judged] = ended.result["judgements"]
+    by_name = {column["name"]: column for column in judged["columns"]}
+    assert {"age", "city", "hours"} & by_name.keys() == {"city", "hours"}
+    cities = pd.Series([row["city"] for row in people.rows(ROWS, seed=11)])
+    changed = pd.Series([row["hours"] % 5 == 0 for row in people.rows(ROWS, seed=11)])
+    expected = changed.sum() / (changed | (cities != "")).sum()
+    assert by_name["city"]["new"] == pytest.approx(expected, abs=1e-9)
+    assert ("city", "new values") in {(finding["column"], finding["what"]) for finding in judged["findings"]}
+    [outcome] = ended.result["outcomes"]
+    assert (outcome["keyed"], outcome["labelled"]) == (ROWS, ROWS)
+    refused = command(*arguments, environment={"TFX_PIPELINE_LOG_SECRET": ""})
+    expected_text = "TFX_PIPELINE_LOG_SECRET: expected a secret of at least 16 bytes, received 0"
+    assert (refused.exit_code, expected_text in refused.err) == (2, True), refused.err
 
 
 def area(scores: np.ndarray, positive: np.ndarray) -> float:

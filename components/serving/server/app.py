@@ -22,7 +22,10 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 from components.base.errors import MachineError, PipelineError
 from components.base.files import write_atomically
 from components.compat.aiohttp import Runner
+from components.data.private_columns import HASH, PrivateColumns
 from components.results import model_signature
+from components.results.log_secret import SECRET_ENVIRONMENT, read_secret
+from components.serving.log_options import parse_bytes, parse_days, parse_private, parse_share
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
 from components.serving.server.metrics import Metrics
@@ -80,10 +83,14 @@ def _create_parser() -> argparse.ArgumentParser:
     add("--read_timeout_seconds", type=float, default=10.0, help="longest time to receive a request")
     add("--idle_timeout_seconds", type=float, default=75.0, help="time until an idle connection is closed")
     add("--request_log", type=Path, metavar="FOLDER", help="record requests and responses in this folder")
-    add("--request_log_rate", type=float, default=1.0, help="share of requests that are recorded")
+    add("--request_log_rate", type=parse_share, default=1.0, help="share of requests that are recorded, from 0 to 1")
     add("--request_log_key", default="", metavar="NAME", help="a column of requests that is only recorded")
-    add("--request_log_max_bytes", type=int, default=1 << 30, help="maximum size of the log; oldest files are deleted")
-    add("--request_log_max_days", type=float, default=90.0, help="maximum age of a log file; older files are deleted")
+    text = "hash or drop the values of a column of requests in the log; hash needs the secret in " + SECRET_ENVIRONMENT
+    add("--request_log_private", type=parse_private, action="append", default=[], metavar="NAME=ACTION", help=text)
+    text = "maximum size of the log; the oldest files are deleted"
+    add("--request_log_max_bytes", type=parse_bytes, default=1 << 30, help=text)
+    text = "maximum age of a log file; older files are deleted"
+    add("--request_log_max_days", type=parse_days, default=90.0, help=text)
     add("--ready_file", type=Path, help="file that receives the ports as JSON once the server listens")
     return parser
 
@@ -107,6 +114,7 @@ async def _serve(options: argparse.Namespace) -> None:
     public_key, row_key = model_signature.key_file(os.environ), options.request_log_key
     load = functools.partial(load_verified, public_key, options.allow_unverified, threads, row_key=row_key)
     manager = ModelManager(_config_source(options), load)
+    private = _read_private_columns(options)
     log = options.request_log and RequestLog(
         options.request_log, options.request_log_rate, options.request_log_max_bytes, options.request_log_max_days
     )
@@ -120,6 +128,7 @@ async def _serve(options: argparse.Namespace) -> None:
         options.max_in_flight,
         options.read_timeout_seconds,
         row_key,
+        private,
     )
     manager.on_unload = service.remove
     application, idle_seconds = RestApi(service).application(options.max_body_bytes), options.idle_timeout_seconds
@@ -146,6 +155,14 @@ async def _serve(options: argparse.Namespace) -> None:
     await rest_runner.cleanup()
     if log:
         log.close()
+
+
+def _read_private_columns(options: argparse.Namespace) -> PrivateColumns | None:
+    """Return the columns that the log does not record as they are; None without a log or such a column."""
+    actions = dict(options.request_log_private)
+    if not options.request_log or not actions:
+        return None
+    return PrivateColumns(actions, read_secret(os.environ) if HASH in actions.values() else b"")
 
 
 def _config_source(options: argparse.Namespace) -> Callable[[], Mapping[str, ModelConfig]]:

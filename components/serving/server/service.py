@@ -22,6 +22,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceServicer
 
+from components.data.private_columns import PrivateColumns
 from components.data.saved_model import RAW
 from components.serving.server.batching import Batcher, BatchLimits
 from components.serving.server.errors import RequestError
@@ -55,6 +56,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
       read_seconds: Longest time that a client may take to send a request, in seconds.
       key: Input of the signature `raw`, or feature of tf.Examples, that identifies a row. It is recorded but not passed
         to the model. "" for none.
+      private: Columns whose values are hashed or dropped in the log. If None, requests are logged as they are.
       stopping: Whether the server is stopping, so that clients should close their connections.
     """
 
@@ -66,6 +68,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
     max_in_flight: int
     read_seconds: float
     key: str = ""
+    private: PrivateColumns | None = None
     stopping: bool = False
     _in_flight: int = 0
 
@@ -138,7 +141,8 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
                 signature.check(inputs)
                 outputs = await self._call(version, signature, inputs)
             if self.log is not None:
-                self.log.add(functools.partial(_prediction_log, _spec(version, signature.name), recorded, outputs))
+                answered = _spec(version, signature.name)
+                self.log.add(functools.partial(_prediction_log, answered, recorded, outputs, self.private))
             status = StatusCode.OK
             return version, signature, outputs
         except Exception as error:
@@ -233,7 +237,15 @@ def _spec(version: Version, signature: str = "") -> ModelSpec:
     return ModelSpec(name=version.model, version={"value": version.number}, signature_name=signature)
 
 
-def _prediction_log(spec: ModelSpec, inputs: Arrays, outputs: Arrays) -> PredictionLog:
+def _prediction_log(
+    spec: ModelSpec, inputs: Arrays, outputs: Arrays, private: PrivateColumns | None
+) -> PredictionLog | None:
+    """Return the record of a request; None if private columns cannot be removed from it."""
+    if private is not None:
+        masked_inputs = private.mask_request(spec.signature_name, inputs)
+        if masked_inputs is None:
+            return None
+        inputs, outputs = masked_inputs, private.mask_arrays(outputs)
     log = PredictLog(request=PredictRequest(model_spec=spec), response=PredictResponse(model_spec=spec))
     for arrays, protos in ((inputs, log.request.inputs), (outputs, log.response.outputs)):
         for name, value in arrays.items():

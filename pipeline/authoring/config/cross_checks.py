@@ -75,6 +75,11 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     if config.model.list_column:
         names_by_key["model", "list_column"] = config.model.list_column
     names_by_key |= {(*WHERE, name): name for name in config.data.columns_of_where}
+    monitoring = config.section("monitor")
+    if monitoring is not None:
+        # The key may be a column that only requests have.
+        private = set(monitoring.private) - {monitoring.key}
+        names_by_key |= {("monitor", "private", name): name for name in sorted(private)}
     unknown = {key: name for key, name in names_by_key.items() if name not in columns}
     # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.
     of_headers = {key: label.text for key, label in labels.items() if column_name(label.text) in columns}

@@ -43,6 +43,7 @@ RUN_BY = {
     "docs/how-to/own-code.md": "test_python_blocks.py",
     "docs/how-to/own-nodes.md": "test_python_blocks.py",
     "docs/how-to/python.md": "../../e2e/test_python_interface.py",
+    "docs/how-to/request-log.md": "../../e2e/test_monitor.py",
     "docs/tutorial.md": "test_tutorial.py",
 }
 

@@ -63,6 +63,32 @@ def test_examples_are_decoded_and_joined_with_columns(tmp_path: Path) -> None:
     assert read.outputs["score"].shape == (3, 1)
 
 
+def test_column_that_becomes_private_is_read_as_text(tmp_path: Path) -> None:
+    examples = []
+    for values in ([7], [b"e4d909c290d0fb1c"], []):
+        example = tf.train.Example()
+        example.features.feature["hours"].float_list.value.append(1.5)
+        feature = example.features.feature["user"]
+        if values:
+            (feature.int64_list if isinstance(values[0], int) else feature.bytes_list).value.extend(values)
+        examples.append(example.SerializeToString())
+    hashed = np.array([b"c290d0fb1c", b""], object)
+    file = write(
+        tmp_path / "log",
+        record(1, "serving_default", [0.1, 0.2, 0.3], examples=np.array(examples, object)),
+        raw(1, [1.0, 2.0], ["a", "b"], [7, 8], user=np.array([9, np.iinfo(np.int64).min])),
+        raw(1, [1.0, 2.0], ["a", "b"], [7, 8], user=hashed),
+    )
+    columns = request_log.read([file], 100)[1].columns
+    assert columns["user"].to_pylist() == [b"7", b"e4d909c290d0fb1c", None, b"9", None, b"c290d0fb1c", None]
+    assert columns["hours"].to_pylist() == [1.5, 1.5, 1.5, 1.0, 2.0, 1.0, 2.0]
+
+
+def test_request_without_any_column_is_read(tmp_path: Path) -> None:
+    read = request_log.read([write(tmp_path / "log", record(1, "raw", [0.1, 0.2]))], 100)[1]
+    assert (read.rows, read.compared, dict(read.columns)) == (2, 2, {})
+
+
 def test_random_sample_of_many_records_is_read(tmp_path: Path) -> None:
     file = write(tmp_path / "log", *(raw(1, [float(number)], ["a"], [number]) for number in range(2_000)))
     read = request_log.read([file], 200)[1]

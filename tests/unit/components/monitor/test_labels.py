@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
 from components.base.errors import InputError
 from components.data import request_log
+from components.data.private_columns import PrivateColumns
 from components.ingest.column_types import Kind
 from components.ingest.config import DataConfig
 from components.monitor import labels
@@ -51,6 +54,16 @@ def test_last_row_of_a_key_counts_in_every_format(tmp_path: Path) -> None:
         assert read(tmp_path / folder, 7, 8) == expected
         assert read(f"{tmp_path / folder}/*", b"8", b"7", None, b"x") == expected
     assert read(tmp_path / "csv" / "0.csv", 9) == {b"9": {"tips": 3.0, "paid": None}}
+
+
+def test_keys_of_labels_are_hashed_like_keys_of_requests(tmp_path: Path) -> None:
+    csv.write_csv(pa.table({"id": [7, 8], "tips": [1.5, 2.5]}), tmp_path / "1.csv")
+    private = PrivateColumns({"id": "hash"}, b"a secret of 23 bytes...")
+    requested = pa.array(private.mask_arrays({"id": np.array([8, 9])})["id"], pa.large_binary())
+    hash_keys = functools.partial(private.hash_column, "id")
+    rows = labels.read(data(tmp_path / "1.csv"), "id", requested, KINDS, hash_keys)
+    assert rows.keys.to_pylist() == requested.to_pylist()[:1]
+    assert rows.columns["tips"].to_pylist() == [2.5]
 
 
 def test_invalid_rows_are_skipped_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

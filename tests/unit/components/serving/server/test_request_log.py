@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import random
 import signal
 import stat
 import threading
@@ -87,6 +89,55 @@ def test_oldest_files_are_deleted_when_the_folder_is_full(tmp_path: Path, monkey
     assert 5 < len(names) < 50
     assert names == [str(number) for number in range(200 - len(names), 200)]
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1000
+
+
+def test_size_is_bounded_while_a_file_grows(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def make_record(number: int) -> PredictionLog:
+        # This runs in the thread that writes the files, so they do not change meanwhile.
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
+        # Random digits cannot be compressed to less than half of their size.
+        return record(f"{number} {random.getrandbits(2_000):x}")
+
+    log = RequestLog(tmp_path, 1.0, 20_000)
+    for number in range(300):
+        log._queue.put(functools.partial(make_record, number))
+    log.close()
+    assert 10_000 < max(sizes) <= 20_000
+    assert len(read_names(tmp_path)) < 300
+
+
+def test_records_contain_the_sampling_rate_and_their_time(tmp_path: Path) -> None:
+    before = int(time.time())
+    log = RequestLog(tmp_path, 0.5, BYTES)
+    for number in range(50):
+        add(log, str(number))
+    log.close()
+    files = [str(path) for path in tmp_path.iterdir()]
+    rows = tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator()
+    metadata = [PredictionLog.FromString(row).log_metadata for row in rows]
+    assert {entry.sampling_config.sampling_rate for entry in metadata} == {0.5}
+    assert all(before <= entry.timestamp_secs <= time.time() for entry in metadata)
+
+
+def test_request_that_must_not_be_recorded_leaves_nothing(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path, 1.0, BYTES)
+    log.add(lambda: None)
+    log.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_old_files_are_deleted_while_no_request_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_log, "_DELETE_SECONDS", 0.01)
+    log = RequestLog(tmp_path, 1.0, BYTES, max_days=2)
+    old = tmp_path / f"requests-{time.time_ns() - 3 * 86_400 * 10**9}-1.tfrecord.gz"
+    old.touch()
+    end = time.monotonic() + 60
+    while old.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    log.close()
 
 
 def test_old_files_are_deleted(tmp_path: Path) -> None:

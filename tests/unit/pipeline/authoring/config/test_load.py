@@ -433,6 +433,16 @@ def test_compatible_loss_is_accepted(config: Path, assignments: list[str]) -> No
         ("{thresholds: {auc: {min: 0.5}}}", "expected labels with thresholds, received none; name their files"),
         ("{label_window: 7d}", "expected labels with label_window, received none"),
         (
+            "{labels: l.csv, key: id, private: {id: drop}}",
+            "private: expected hash for the key 'id', received drop; labels could not be joined: use hash",
+        ),
+        (
+            "{labels: l.csv, key: id, private: {fare: hash}}",
+            "expected drop for a column of the label or the weight, received hash for 'fare'; drop it",
+        ),
+        ("{private: {fare: encrypt}}", "expected one of hash, drop, received 'encrypt'"),
+        ("{secret_env: 'a b'}", "expected a text that matches pattern '^[A-Za-z_][A-Za-z0-9_]*$', received 'a b'"),
+        (
             "{labels: l.csv, key: id, thresholds: {f1: {min: 0.5}}}",
             "expected a metric of the evaluation, received f1; add it to evaluation.metrics",
         ),
@@ -443,6 +453,13 @@ def test_monitoring_of_labels_requires_a_key_and_evaluated_metrics(config: Path,
     assert message in " | ".join(list_errors(config, f"monitor={section}"))
     accepted = "monitor={labels: l.csv, key: id, label_window: 7d, thresholds: {auc: {worse_by: 0.1}}}"
     assert load(str(config), [accepted]).config.monitor
+
+
+def test_private_column_must_be_a_column_of_the_data_or_the_key(config: Path) -> None:
+    section = "monitor={key: trip, private: {trip: hash, compny: hash, fare: drop}}"
+    [problem] = check_columns(load(str(config), [section]).config, ["tips", "fare", "company", "miles"])
+    assert problem.key == ("monitor", "private", "compny")
+    assert problem.message == "the data has no column 'compny'; did you mean 'company'?"
 
 
 def test_invalid_assignment_is_reported_as_typed(config: Path) -> None:
