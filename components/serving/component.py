@@ -63,6 +63,6 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
                     num_examples=config.examples,
                     make_warmup=True,
                 ),
-                **{PLAN: config.model_dump_json()},
+                **{PLAN: config.dump_check()},
             )
         )

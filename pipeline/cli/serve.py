@@ -17,6 +17,7 @@ from components.results import request_schema
 from components.results.log_secret import SECRET_ENVIRONMENT, read_secret
 from components.results.model_signature import PUBLIC_KEY_ENVIRONMENT
 from components.results.request_schema import RequestSchema
+from components.serving.config import ServingConfig
 from components.serving.log_options import parse_bytes, parse_days, parse_private, parse_share
 from pipeline.cli.options import add_models, find_push_folder, get_push_folder, load_config
 from pipeline.registry.versions import PushFolder
@@ -38,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grpc-port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any free port)"
     )
     parser.add_argument("--allow-unverified", action="store_true", help="also serve versions without a manifest.json")
+    parser.add_argument(
+        "--isolate-versions",
+        action="store_true",
+        help="load each version in a process of its own, as serving.isolate_versions does",
+    )
     parser.add_argument("--no-batching", action="store_true", help="do not batch requests")
     parser.add_argument(
         "--max-batch", type=int, default=64, metavar="ROWS", help="maximum rows per batch (default: 64)"
@@ -101,6 +107,9 @@ def run(options: argparse.Namespace) -> int:
     push_folder = find_push_folder(options) if config is None else get_push_folder(config)
     command = [sys.executable, "-m", "components.serving.server", *_make_model_flags(push_folder)]
     command += [f"--host={options.host}", f"--port={options.grpc_port}", f"--rest_api_port={options.rest_port}"]
+    serving = ServingConfig() if config is None else config.serving
+    if options.isolate_versions or serving.isolate_versions:
+        command += _make_isolation_flags(serving)
     if options.allow_unverified:
         command.append("--allow_unverified")
     if not options.no_batching:
@@ -155,6 +164,11 @@ def _check_private_columns(push_folder: PushFolder, private: Mapping[str, str], 
                 f"private columns: expected a column of version {newest}, received {name!r}{did_you_mean(name, known)}",
                 "correct its name in --log-private or monitor.private, or name the column with --log-key",
             )
+
+
+def _make_isolation_flags(settings: ServingConfig) -> list[str]:
+    limit = [] if settings.max_version_mb is None else [f"--max_version_bytes={settings.max_version_mb << 20}"]
+    return ["--isolate_versions", *limit]
 
 
 def _make_model_flags(push_folder: PushFolder) -> list[str]:

@@ -58,13 +58,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serve two versions of `line` under labels, and `old`."""
+@pytest.fixture(scope="module", params=["together", pytest.param("isolated", marks=pytest.mark.slow)])
+def server(request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve two versions of `line` under labels, and `old`; in one process, or in a process per version."""
     (models / "models.config").write_text(config(models, *MODELS))
     folder = tmp_path_factory.mktemp("server")
     options = (f"--model_config_file={models / 'models.config'}", "--enable_batching", "--allow_unverified")
-    with serving(folder, *options) as server:
+    isolated = ("--isolate_versions",) if request.param == "isolated" else ()
+    with serving(folder, *options, *isolated) as server:
         server.wait("old", 1)
         yield server
 

@@ -28,6 +28,7 @@ from components.results.log_secret import SECRET_ENVIRONMENT, read_secret
 from components.serving.log_options import parse_bytes, parse_days, parse_private, parse_share
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
+from components.serving.server.isolated_model import Isolation
 from components.serving.server.metrics import Metrics
 from components.serving.server.model_manager import ModelManager, load_verified, read_configs
 from components.serving.server.request_log import RequestLog
@@ -72,6 +73,8 @@ def _create_parser() -> argparse.ArgumentParser:
     add("--model_base_path", help="folder of that model; its greatest version is served")
     add("--model_config_file", type=Path, help="ModelServerConfig that lists models, versions, labels")
     add("--allow_unverified", action="store_true", help="also serve versions without a manifest.json")
+    add("--isolate_versions", action="store_true", help="load each version in a process of its own")
+    add("--max_version_bytes", type=int, help="memory of such a process, above which it is killed and started again")
     add("--file_system_poll_wait_seconds", type=float, default=1.0, help="time between checks for versions")
     add("--enable_batching", action="store_true", help="join requests that arrive together")
     add("--max_batch_size", type=int, default=64, help="maximum number of rows of a batch")
@@ -112,7 +115,11 @@ async def _serve(options: argparse.Namespace) -> None:
     concurrency = max(1, options.workers - options.enable_batching)
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
     public_key, row_key = model_signature.key_file(os.environ), options.request_log_key
-    load = functools.partial(load_verified, public_key, options.allow_unverified, threads, row_key=row_key)
+    # Requests of one version may occupy all threads that run models.
+    isolation = Isolation(options.workers, options.max_version_bytes) if options.isolate_versions else None
+    load = functools.partial(
+        load_verified, public_key, options.allow_unverified, threads, row_key=row_key, isolation=isolation
+    )
     manager = ModelManager(_config_source(options), load)
     private = _read_private_columns(options)
     log = options.request_log and RequestLog(
@@ -130,7 +137,7 @@ async def _serve(options: argparse.Namespace) -> None:
         row_key,
         private,
     )
-    manager.on_unload = service.remove
+    manager.on_unload, manager.on_failure = service.remove, service.remove_batchers
     application, idle_seconds = RestApi(service).application(options.max_body_bytes), options.idle_timeout_seconds
     rest_runner = Runner(
         application, create_error, keepalive_timeout=idle_seconds, access_log=None, handler_cancellation=True
@@ -145,10 +152,12 @@ async def _serve(options: argparse.Namespace) -> None:
     if options.ready_file:
         ports = {"pid": os.getpid(), "grpc_port": port, "rest_port": rest_port}
         write_atomically(options.ready_file, json.dumps(ports))
-    watching = asyncio.create_task(manager.watch(options.file_system_poll_wait_seconds))
+    seconds = options.file_system_poll_wait_seconds
+    tasks = [asyncio.create_task(work) for work in (manager.watch(seconds), manager.supervise(min(seconds, 1.0)))]
     await stop.wait()
     logging.info("no new requests are accepted; requests in progress are finished")
-    watching.cancel()
+    for task in tasks:
+        task.cancel()
     await site.stop()
     # Clean up aiohttp last, because after its cleanup it does not read the rest of a request body.
     await asyncio.gather(service.finish(_DRAIN_SECONDS), rpc.stop(_DRAIN_SECONDS))

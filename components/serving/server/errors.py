@@ -12,6 +12,7 @@ _HTTP_STATUS = {
     StatusCode.DEADLINE_EXCEEDED: 408,
     StatusCode.RESOURCE_EXHAUSTED: 429,
     StatusCode.INTERNAL: 500,
+    StatusCode.UNAVAILABLE: 503,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,16 @@ from components.base.errors import InputError, PipelineError
 from components.results import model_signature
 from components.results import version_manifest as manifests
 from components.serving.server.errors import RequestError
-from components.serving.server.saved_model import SavedModel
+from components.serving.server.isolated_model import IsolatedModel, Isolation
+from components.serving.server.saved_model import LoadedModel, SavedModel
 from components.serving.server.warm_up import warm_up
 
 START, LOADING = ModelVersionStatus.START, ModelVersionStatus.LOADING
 AVAILABLE, UNLOADING, END = ModelVersionStatus.AVAILABLE, ModelVersionStatus.UNLOADING, ModelVersionStatus.END
 POLL_SECONDS = 0.02
 """Time between checks whether the requests in progress have ended."""
+_LONGEST_PAUSE_SECONDS = 60.0
+"""Longest time until a version that has failed is loaded again."""
 
 
 def version_folders(config: ModelConfig) -> dict[int, Path]:
@@ -59,8 +63,13 @@ def read_configs(file: Path) -> dict[str, ModelConfig]:
 
 
 def load_verified(
-    public_key: Path | None, allow_unverified: bool, threads: int, folder: Path, row_key: str = ""
-) -> SavedModel:
+    public_key: Path | None,
+    allow_unverified: bool,
+    threads: int,
+    folder: Path,
+    row_key: str = "",
+    isolation: Isolation | None = None,
+) -> LoadedModel:
     """Load a version and warm it up.
 
     Args:
@@ -69,9 +78,11 @@ def load_verified(
       threads: Number of threads of one op.
       folder: Folder of the version.
       row_key: Feature of tf.Examples that is accepted although the model does not read it; "" for none.
+      isolation: Limits of a process for this version alone. If None, this process loads the version.
 
     Raises:
       InputError: If the version differs from its manifest, or model.sig does not match the key.
+      MachineError: If the process of the version ends before the version is loaded.
     """
     if (folder / manifests.NAME).exists():
         manifests.verify(folder)
@@ -80,6 +91,8 @@ def load_verified(
     elif not allow_unverified:
         headline = f"{folder}: expected a {manifests.NAME}, found none"
         raise InputError(headline, "push the model again, or start the server with --allow_unverified")
+    if isolation is not None:
+        return IsolatedModel(folder, threads, row_key, isolation)
     model = SavedModel(folder, threads, row_key)
     try:
         warm_up(model, folder)
@@ -100,6 +113,7 @@ class Version:
       state: State of the version, a value of TensorFlow Serving's ModelVersionStatus.
       error: Why the version could not be loaded; "" if it could.
       saved_model: The loaded model; None unless the version is loaded.
+      failures: Number of times that the version has failed after it was loaded.
     """
 
     model: str
@@ -107,11 +121,13 @@ class Version:
     folder: Path
     state: int = START
     error: str = ""
-    saved_model: SavedModel | None = None
+    saved_model: LoadedModel | None = None
+    failures: int = 0
     _changed: tuple[int, ...] = ()
     _users: int = 0
+    _retry_at: float = 0.0
 
-    def __enter__(self) -> SavedModel:
+    def __enter__(self) -> LoadedModel:
         if self.saved_model is None:
             raise _not_loaded(self.model, self.number)
         self._users += 1
@@ -120,7 +136,7 @@ class Version:
     def __exit__(self, *_error: object) -> None:
         self._users -= 1
 
-    def load(self, load: Callable[[Path], SavedModel]) -> None:
+    def load(self, load: Callable[[Path], LoadedModel]) -> None:
         """Load the version. A failure is stored in `error` and logged."""
         self.state, self._changed = LOADING, self._change_times()
         try:
@@ -134,8 +150,25 @@ class Version:
             logging.error("model %s: version %d is not loaded: %s; %s", self.model, self.number, self.error, remedy)
 
     def should_load(self) -> bool:
-        """Return whether the version was unloaded, or its files changed since it failed to load."""
-        return self.state == END and not (self.error and self._changed == self._change_times())
+        """Return whether the version was unloaded or has failed, or its files changed since it failed to load."""
+        if self.state != END or time.monotonic() < self._retry_at:
+            return False
+        return not (self.error and self._changed == self._change_times())
+
+    def end_if_failed(self) -> bool:
+        """End a loaded version that cannot answer requests any more; return whether it was ended.
+
+        The version is loaded again: at once after the first failure, then after 2 s, 4 s and so on, up to a minute.
+        """
+        failure = self.saved_model.find_failure() if self.saved_model and self.state == AVAILABLE else None
+        if self.saved_model is None or failure is None:
+            return False
+        self.saved_model.close()
+        self.saved_model, self.state = None, END
+        pause = min(2.0**self.failures, _LONGEST_PAUSE_SECONDS) if self.failures else 0.0
+        self.failures, self._retry_at = self.failures + 1, time.monotonic() + pause
+        logging.error("model %s: version %d has failed: %s; it is loaded again", self.model, self.number, failure)
+        return True
 
     async def unload(self) -> None:
         """Stop accepting requests, wait for the requests in progress, and free the memory."""
@@ -163,13 +196,15 @@ class ModelManager:
 
     Attributes:
       on_unload: Function that is called with every version that was unloaded.
+      on_failure: Function that is called with every loaded version that has failed.
     """
 
     def __init__(
-        self, read_configs: Callable[[], Mapping[str, ModelConfig]], load: Callable[[Path], SavedModel]
+        self, read_configs: Callable[[], Mapping[str, ModelConfig]], load: Callable[[Path], LoadedModel]
     ) -> None:
         self._read_configs, self._load, self._updating = read_configs, load, asyncio.Lock()
         self.on_unload: Callable[[Version], None] = lambda version: None
+        self.on_failure: Callable[[Version], None] = lambda version: None
         self._versions: dict[str, dict[int, Version]] = {}
         self._labels: dict[str, dict[str, int]] = {}
 
@@ -186,6 +221,20 @@ class ModelManager:
                 last = str(error)
             await asyncio.sleep(poll_seconds)
 
+    async def supervise(self, seconds: float) -> None:
+        """End loaded versions that have failed, until the task is cancelled. `update` loads them again.
+
+        This is a separate task, because an update takes as long as loading a version.
+
+        Args:
+          seconds: Time between two checks.
+        """
+        while True:
+            for version in self.all():
+                if version.end_if_failed():
+                    self.on_failure(version)
+            await asyncio.sleep(seconds)
+
     async def update(self) -> None:
         """Load the versions that should be loaded, then unload the others."""
         async with self._updating:
@@ -196,7 +245,8 @@ class ModelManager:
                 versions = self._versions.setdefault(name, {})
                 for number, folder in folders.items():
                     if number not in versions or versions[number].should_load():
-                        version = versions[number] = Version(name, number, folder)
+                        failures = versions[number].failures if number in versions else 0
+                        version = versions[number] = Version(name, number, folder, failures=failures)
                         await asyncio.to_thread(version.load, self._load)
                         # No await before _set_labels, so that a request that finds the version also finds its labels.
                         version.state = AVAILABLE if version.saved_model else END

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,14 +137,12 @@ class Signature:
         return RequestError(f"signature {self.name!r}: {text}")
 
 
-class SavedModel:
-    """A SavedModel in a separate session of TensorFlow 1.
-
-    Closing the session frees its memory, and a call does not run Python code of TensorFlow.
+class LoadedModel(ABC):
+    """The signatures of a loaded SavedModel.
 
     Args:
       folder: Folder of the SavedModel.
-      intra_op_threads: Number of threads of one op.
+      meta_graph: The MetaGraphDef, of which the signatures are read.
       key: Feature of a tf.Example that is accepted in addition to the columns of the schema, and ignored; "" for none.
 
     Attributes:
@@ -150,24 +150,34 @@ class SavedModel:
       row_checks: Checks of rows against the model's schema; None if the model lacks a schema.
       signatures: Signature name → signature.
       warm_up_requests: Number of recorded requests that were run; see `warm_up`.
+      threads: Threads that call the model. If None, it shares the server's threads with the other versions.
 
     Raises:
       ValueError: If the model's schema is not valid.
-      Exception: If TensorFlow cannot load the folder.
     """
 
-    def __init__(self, folder: Path, intra_op_threads: int, key: str = "") -> None:
-        # With inter_op_parallelism_threads=-1, ops run in the calling thread, which is faster for small graphs.
-        self._session = create_session(intra_op_parallelism_threads=intra_op_threads, inter_op_parallelism_threads=-1)
-        self.meta_graph = load_graph(self._session, str(folder))
+    threads: Executor | None = None
+
+    def __init__(self, folder: Path, meta_graph: Any, key: str) -> None:
+        self.meta_graph = meta_graph
         self.row_checks = read_row_checks(folder, key)
         definitions = self.meta_graph.signature_def.items()
         self.signatures = {name: self._signature(name, info) for name, info in definitions if not name.startswith("__")}
         self.warm_up_requests = 0
 
+    @abstractmethod
     def close(self) -> None:
         """Free the memory. Do not close a model while a call is in progress."""
-        self._session.close()
+
+    @abstractmethod
+    def _make_call(
+        self, name: str, definition: Any, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+    ) -> Callable[..., Sequence[Any]]:
+        """Return the function from the arrays of a signature's inputs to the arrays of its outputs."""
+
+    def find_failure(self) -> str | None:
+        """Return why the model cannot answer requests any more; None if it can."""
+        return None
 
     def signature(self, name: str, columns: Collection[str] = ()) -> Signature:
         """Return a signature.
@@ -190,13 +200,44 @@ class SavedModel:
 
     def _signature(self, name: str, definition: Any) -> Signature:
         inputs, outputs = read_specs(definition.inputs), read_specs(definition.outputs)
-        fetched = [definition.outputs[key].name for key in outputs]
-        fed = [definition.inputs[key].name for key in inputs]
         pads = name in (*OF_COLUMNS, MATRIX) and OURS in self.meta_graph.signature_def
-        signature = Signature(name, inputs, outputs, self._session.make_callable(fetched, fed), pads)
+        signature = Signature(name, inputs, outputs, self._make_call(name, definition, inputs, outputs), pads)
         if (checks := self.row_checks) is None:
             return signature
         return replace(signature, row_check=checks.create(name, inputs), count=checks.count)
+
+
+class SavedModel(LoadedModel):
+    """A SavedModel in a separate session of TensorFlow 1.
+
+    Closing the session frees its memory, and a call does not run Python code of TensorFlow.
+
+    Args:
+      folder: Folder of the SavedModel.
+      intra_op_threads: Number of threads of one op.
+      key: See `LoadedModel`.
+
+    Raises:
+      ValueError: If the model's schema is not valid.
+      Exception: If TensorFlow cannot load the folder.
+    """
+
+    def __init__(self, folder: Path, intra_op_threads: int, key: str = "") -> None:
+        # With inter_op_parallelism_threads=-1, ops run in the calling thread, which is faster for small graphs.
+        self._session = create_session(intra_op_parallelism_threads=intra_op_threads, inter_op_parallelism_threads=-1)
+        super().__init__(folder, load_graph(self._session, str(folder)), key)
+
+    def close(self) -> None:
+        """Free the memory. Do not close a model while a call is in progress."""
+        self._session.close()
+
+    def _make_call(
+        self, _name: str, definition: Any, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+    ) -> Callable[..., Sequence[Any]]:
+        fetched = [definition.outputs[key].name for key in outputs]
+        fed = [definition.inputs[key].name for key in inputs]
+        call: Callable[..., Sequence[Any]] = self._session.make_callable(fetched, fed)
+        return call
 
 
 def _pad(lists: list[npt.NDArray[Any]], dtype: tf.DType) -> list[npt.NDArray[Any]]:

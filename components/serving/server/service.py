@@ -8,7 +8,7 @@ import functools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -139,7 +139,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
                 inputs = read_inputs(signature)
                 recorded, inputs = inputs, self._without_key(signature, inputs)
                 signature.check(inputs)
-                outputs = await self._call(version, signature, inputs)
+                outputs = await self._call(version, saved_model.threads or self._threads, signature, inputs)
             if self.log is not None:
                 answered = _spec(version, signature.name)
                 self.log.add(functools.partial(_prediction_log, answered, recorded, outputs, self.private))
@@ -163,15 +163,17 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             raise signature.error(f"expected the key {self.key!r} to have {expected}, received {list(key.shape)}")
         return model_inputs
 
-    def _call(self, version: Version, signature: Signature, inputs: Arrays) -> Awaitable[dict[str, Any]]:
+    def _call(
+        self, version: Version, threads: Executor, signature: Signature, inputs: Arrays
+    ) -> Awaitable[dict[str, Any]]:
         if self.batching is None or not signature.batches:
             if signature.batches:
                 self.metrics.batch(version, signature.name, len(next(iter(inputs.values()))))
-            return asyncio.get_running_loop().run_in_executor(self._threads, signature.run, inputs)
+            return asyncio.get_running_loop().run_in_executor(threads, signature.run, inputs)
         key = (version, signature.name)
         if key not in self._batchers:
             count = functools.partial(self.metrics.batch, version, signature.name)
-            self._batchers[key] = Batcher(signature, self.batching, self._threads, count)
+            self._batchers[key] = Batcher(signature, self.batching, threads, count)
         return self._batchers[key].run(inputs)
 
     async def Predict(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
@@ -218,8 +220,12 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
 
     def remove(self, version: Version) -> None:
         """Remove the batchers and metrics of a version that was unloaded."""
-        self._batchers = {key: batcher for key, batcher in self._batchers.items() if key[0] is not version}
+        self.remove_batchers(version)
         self.metrics.remove(version)
+
+    def remove_batchers(self, version: Version) -> None:
+        """Remove the batchers of a version that has failed. Its metrics remain, because it is loaded again."""
+        self._batchers = {key: batcher for key, batcher in self._batchers.items() if key[0] is not version}
 
     async def finish(self, timeout: float) -> None:
         """Wait until no request is in progress, but at most `timeout` seconds."""

@@ -29,6 +29,7 @@ class Load:
     Attributes:
       answers: Answer → number of times it was received.
       last: answer → when the last request that got it was sent, by time.monotonic.
+      longest: Longest time from a request to its answer, in seconds.
     """
 
     def __init__(self, address: str, path: str, *bodies: bytes, connections: int = 16, pause: float = 0.0) -> None:
@@ -38,6 +39,7 @@ class Load:
         self._requests, self._connections, self._pause = itertools.cycle(requests), connections, pause
         self.answers: Counter[Answer] = Counter()
         self.last: dict[Answer, float] = {}
+        self.longest = 0.0
         self._ended, self._total = False, 0
         self._awaited: tuple[Answer | None, int, Future[None]] | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._ask()), daemon=True)
@@ -92,6 +94,7 @@ class Load:
     def _note(self, answer: Answer, sent: float) -> None:
         self.answers[answer] += 1
         self._total += 1
+        self.longest = max(self.longest, time.monotonic() - sent)
         self.last[answer] = max(sent, self.last.get(answer, sent))
         if self._awaited is not None:
             kind, count, reached = self._awaited

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,34 @@ def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False, ou
         tf.saved_model.save(model, str(folder), signatures=signatures)
         if manifest:
             add_manifest(folder, base.name)
+        folder.rename(base / str(number))
+    return base / str(number)
+
+
+class _Hoarder(tf.Module):
+    """y = x + 1; `hoard` keeps a tensor of n MiB in memory for minutes."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def serving_default(self, x: Any) -> Any:
+        return {"y": x + 1.0}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, name="n")])
+    def hoard(self, n: Any) -> Any:
+        most = tf.reduce_max(tf.concat([n, [0]], axis=0))
+        kept = tf.zeros([most * 2**18], tf.float32)
+        start, steps = most * 0, most * 100_000
+        _, kept = tf.while_loop(lambda step, _: step < steps, lambda step, kept: (step + 1, kept + 1.0), [start, kept])
+        return {"sum": tf.zeros_like(n, tf.float32) + tf.reduce_sum(kept)}
+
+
+def hoarder(base: Path, number: int) -> Path:
+    """Write a model whose signature `hoard` takes n MiB of memory as a version, atomically."""
+    base.mkdir(parents=True, exist_ok=True)
+    model = _Hoarder()
+    with tempfile.TemporaryDirectory(dir=base, prefix=".") as temporary:
+        folder = Path(temporary, str(number))
+        signatures = {name: getattr(model, name) for name in ("serving_default", "hoard")}
+        tf.saved_model.save(model, str(folder), signatures=signatures)
         folder.rename(base / str(number))
     return base / str(number)
 
@@ -222,16 +250,18 @@ class Server:
       rest: port of the REST API.
       rpc: port of the gRPC API.
       log: its output.
+      host: its address.
     """
 
     process: subprocess.Popen[bytes]
     rest: int
     rpc: int
     log: Path
+    host: str = "127.0.0.1"
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Send a request to the REST API; return the status and the body, parsed if it is JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.rest, timeout=PATIENCE_SECONDS)
+        connection = http.client.HTTPConnection(self.host, self.rest, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, body if body is None or isinstance(body, bytes) else json.dumps(body))
             answer = connection.getresponse()
@@ -263,7 +293,7 @@ class Server:
     @contextlib.contextmanager
     def stubs(self) -> Iterator[tuple[Any, Any]]:
         """Yield stubs of PredictionService and ModelService whose calls have a deadline."""
-        with grpc.insecure_channel(f"127.0.0.1:{self.rpc}") as channel:
+        with grpc.insecure_channel(f"{self.host}:{self.rpc}") as channel:
             limited = grpc.intercept_channel(channel, _Deadline())
             yield (
                 prediction_service_pb2_grpc.PredictionServiceStub(limited),
@@ -277,24 +307,38 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
+def serving(
+    folder: Path,
+    *options: str,
+    environment: dict[str, str] | None = None,
+    host: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
+) -> Iterator[Server]:
     """Yield a server process, killed at the end.
 
     Args:
       folder: Folder for its log and its ready file.
       options: Options of the server, which name the models; it looks for versions every tenth of a second.
       environment: Additional environment variables.
+      host: Address that it listens on.
+      prefix: Command that becomes the server, such as nsenter.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ready, log = folder / "ready.json", folder / "server.log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.support.programs.model_server", str(os.getpid())]
-    command += ["--port=0", "--rest_api_port=0", f"--ready_file={ready}", "--file_system_poll_wait_seconds=0.1"]
+    command = [*prefix, sys.executable, "-m", "tests.support.programs.model_server", str(os.getpid())]
+    command += [
+        f"--host={host}",
+        "--port=0",
+        "--rest_api_port=0",
+        f"--ready_file={ready}",
+        "--file_system_poll_wait_seconds=0.1",
+    ]
     variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(environment or {})}
     with log.open("wb") as output:
         process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, env=variables)
     try:
-        server = Server(process, 0, 0, log)
+        server = Server(process, 0, 0, log, host)
         server.until(ready.exists)
         ports = json.loads(ready.read_text())
         server.rest, server.rpc = ports["rest_port"], ports["grpc_port"]
