@@ -39,6 +39,9 @@ class RolloutConfig(Section):
     """Address on which HAProxy accepts gRPC requests."""
     listen_metrics: Address = "127.0.0.1:8404"
     """Address on which HAProxy serves its metrics in Prometheus' format."""
+    response_seconds: float = Field(default=30, gt=0, le=3600)
+    """Seconds that HAProxy waits for the answer of a server, or for the next part of it. Then it sends the request to
+    another server, at most three times. It bounds the delay of a request whose server does not answer any more."""
     sticky_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]+$")
     """Name of an HTTP header, such as X-User-Id. HAProxy sends requests with the same value of this header to the same
     version. If the canary's share grows, values that already get the canary continue to get it. Requests without the

@@ -22,7 +22,6 @@ defaults
   mode http
   timeout connect 1s
   timeout client 30s
-  timeout server 30s
   timeout check 2s
   timeout http-request 10s
   # A reload closes a connection with its next answer: a client that sends at the same moment would get none.
@@ -32,7 +31,7 @@ defaults
   option http-buffer-request
   retries 3
   option redispatch 1
-  retry-on conn-failure empty-response junk-response 404 503
+  retry-on conn-failure empty-response junk-response response-timeout 404 503
 """
 
 
@@ -40,7 +39,7 @@ def render_config(snapshot: RolloutSnapshot) -> str:
     """Return the content of haproxy.cfg."""
     return "\n".join(
         [
-            _GLOBAL,
+            f"{_GLOBAL}  timeout server {round(1000 * snapshot.settings.response_seconds)}ms\n",
             *_render_resolvers(snapshot),
             *_render_rest(snapshot),
             *_render_grpc(snapshot),
