@@ -29,6 +29,7 @@ from components.serving.log_options import parse_bytes, parse_days, parse_privat
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
 from components.serving.server.isolated_model import Isolation
+from components.serving.server.logs import configure_logging
 from components.serving.server.metrics import Metrics
 from components.serving.server.model_manager import ModelManager, load_verified, read_configs
 from components.serving.server.request_log import RequestLog
@@ -43,10 +44,7 @@ _DRAIN_SECONDS = 60.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     options = _create_parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s", force=True)
-    # TensorFlow logs every file that it reads; gRPC and aiohttp log a traceback for every invalid request.
-    for name, level in (("tensorflow", logging.ERROR), ("grpc", logging.CRITICAL), ("aiohttp", logging.CRITICAL)):
-        logging.getLogger(name).setLevel(level)
+    configure_logging()
     # Every connection needs a file descriptor.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))

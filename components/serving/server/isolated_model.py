@@ -30,6 +30,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from components.base.errors import MachineError
 from components.base.processes import describe_exit, exit_now
 from components.serving.server.errors import RequestError
+from components.serving.server.logs import configure_logging
 from components.serving.server.saved_model import Arrays, LoadedModel, SavedModel, TensorSpec
 from components.serving.server.warm_up import warm_up
 
@@ -147,6 +148,7 @@ def _serve(folder: Path, intra_op_threads: int, key: str, connections: Sequence[
     """Load a version and answer calls until the server closes the connections, or ends."""
     # Leave the process group: a signal to the group must not end the calls that the server waits for when it stops.
     os.setsid()
+    configure_logging()
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
     try:
