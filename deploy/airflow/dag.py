@@ -4,66 +4,167 @@ Written by `python runner.py --airflow`, together with the folder of the same na
 again.
 """
 
+import importlib
+import importlib.util
 import json
 import os
+import re
 import shlex
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, AssetAlias, AssetAll, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 
 HERE = Path(__file__).with_suffix("")
 TEXT = (HERE / "manifest.json").read_text()
 # Where paths of the manifest and of the pipeline begin; without the variable, where they were written.
 ROOT = os.environ.get("TFX_PIPELINE_ROOT") or json.loads(TEXT)["root"]
 MANIFEST = json.loads(TEXT.replace("$TFX_PIPELINE_ROOT", json.dumps(ROOT)[1:-1]))
-SCHEDULE = MANIFEST["schedule"]
+SCHEDULE, AIRFLOW = MANIFEST["schedule"], MANIFEST["airflow"]
+MODEL = Asset(AIRFLOW["asset"])
+# A task with an asset as its outlet updates it always. With an alias, it decides when it runs.
+PUSHES = AssetAlias(f"{AIRFLOW['asset']} pushed")
 SKIPPED = 3
+SPEC = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(?::(\d+))?\}")
 
 
-def span_of(logical_date: datetime | None) -> int:
-    """Return the span of a run's day; today's for a run that was started by hand."""
-    day = logical_date or datetime.now(timezone.utc)
+def find_span(dag_run: Any, asset_events: Any) -> int:
+    """Return the span of a run: the newest span of the events that started it, or the day of the run.
+
+    Runs that events or users started do not have a logical date. The time at which they were created replaces it, and
+    does not change when a task is tried again.
+    """
+    events = [event for several in asset_events.values() for event in several]
+    if spans := [event.extra["span"] for event in events if "span" in event.extra]:
+        return int(max(spans))
+    day = dag_run.logical_date or dag_run.run_after
     return (day.astimezone(timezone.utc).date() - date(1970, 1, 1)).days
 
 
-def task(name: str, *arguments: str) -> BashOperator:
+def make_glob(number: int, span: int) -> str:
+    """Return the glob for the files of a span, from a pattern of the manifest; * replaces the version."""
+    day = date(1970, 1, 1) + timedelta(days=span)
+    values = {"YYYY": f"{day:%Y}", "MM": f"{day:%m}", "DD": f"{day:%d}", "VERSION": "*"}
+    return SPEC.sub(
+        lambda spec: values.get(spec[1]) or str(span).zfill(int(spec[2] or 0)), AIRFLOW["wait"]["patterns"][number]
+    )
+
+
+def find_callback(option: str) -> Callable[[Any], Any] | None:
+    """Return a function that imports a callback when it is called, so that its imports do not delay this file."""
+    if not (path := AIRFLOW.get(option)):
+        return None
+    module, _, name = path.rpartition(".")
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(f"airflow.{option}: Airflow's Python cannot import {module}")
+    return lambda context: getattr(importlib.import_module(module), name)(context)
+
+
+def find_schedule() -> Any:
+    """Return what starts runs: times, assets, or both."""
+    if not (assets := [Asset(name) for name in AIRFLOW["run_after"]]):
+        return SCHEDULE.get("every")
+    condition = (AssetAny if AIRFLOW["run_after_rule"] == "any" else AssetAll)(*assets)
+    if not AIRFLOW["at_times"]:
+        return condition
+    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(SCHEDULE["every"], timezone="UTC"), assets=condition)
+
+
+def make_settings(name: str) -> dict[str, Any]:
+    """Return the arguments of a task that say where and when it runs."""
+    chosen = AIRFLOW["tasks"].get(name) or AIRFLOW["tasks"].get("every") or {}
+    settings = {"priority_weight": chosen.get("priority", 1), "pool_slots": chosen.get("pool_slots", 1)}
+    optional = {"pool": chosen.get("pool") or SCHEDULE.get("pool"), "queue": chosen.get("queue")}
+    return settings | {option: value for option, value in optional.items() if value}
+
+
+def make_task(name: str, *arguments: str) -> BashOperator:
     """Make a task that runs a verb in the pipeline's own environment."""
-    given = " ".join(shlex.quote(each) for each in (MANIFEST["python"], MANIFEST["runner"], *arguments))
+    command = shlex.join([MANIFEST["python"], MANIFEST["runner"], *arguments])
     # Airflow replaces the expressions in braces when the task runs.
     run_id = " --run-id '{{ run_id }}'" if arguments[:2] == ("node", "run") else ""
-    span = " --span {{ span_of(logical_date) }}" if run_id and SCHEDULE.get("span") == "date" else ""
+    span = " --span {{ find_span(dag_run, triggering_asset_events) }}" if run_id and SCHEDULE["span"] == "date" else ""
+    pushes = {"outlets": [PUSHES], "post_execute": update_asset} if name == "Pusher" else {}
     return BashOperator(
         task_id=name,
-        bash_command=given + run_id + span,
+        bash_command=command + run_id + span,
         cwd=ROOT,
         env=MANIFEST["environment"],
         append_env=True,
         skip_on_exit_code=SKIPPED,
+        **make_settings(name),
+        **pushes,
     )
+
+
+def update_asset(context: Any, last_line: Any = None) -> None:
+    """Update the asset of the model after a push, unless the cache has answered: then, nothing was pushed."""
+    if str(last_line).endswith(": cached"):
+        return
+    extra = {"pipeline": MANIFEST["pipeline"], "run": context["run_id"]}
+    if SCHEDULE["span"] == "date":
+        extra["span"] = find_span(context["dag_run"], context["triggering_asset_events"])
+    context["outlet_events"][PUSHES].add(MODEL, extra=extra)
+
+
+def make_wait_tasks() -> list[Any]:
+    """Make the tasks that wait for the files of a run's span in Airflow's triggerer; none without `wait_for_data`."""
+    if not (wait := AIRFLOW["wait"])["patterns"]:
+        return []
+    # Imported here because most pipelines do not wait.
+    from airflow.providers.standard.sensors.filesystem import FileSensor
+
+    class DataSensor(FileSensor):
+        # The paths are absolute, so Airflow does not need the connection that names a base folder.
+        path = property(lambda self: self.filepath)
+
+    return [
+        DataSensor(
+            task_id="wait_for_data" if not number else f"wait_for_data_{number + 1}",
+            filepath=f"{{{{ make_glob({number}, find_span(dag_run, triggering_asset_events)) }}}}",
+            deferrable=True,
+            poke_interval=wait["every_seconds"],
+            timeout=wait["hours"] * 3600,
+            # The limit of a node, which `timeout` replaces.
+            execution_timeout=None,
+            **make_settings("every"),
+        )
+        for number in range(len(wait["patterns"]))
+    ]
 
 
 with DAG(
     dag_id=MANIFEST["pipeline"],
-    schedule=SCHEDULE.get("every"),
+    schedule=find_schedule(),
     start_date=datetime.fromisoformat(SCHEDULE["start"]).replace(tzinfo=timezone.utc),
     catchup=SCHEDULE.get("catch_up", False),
     max_active_runs=1,
-    user_defined_macros={"span_of": span_of},
+    user_defined_macros={"find_span": find_span, "make_glob": make_glob},
+    on_success_callback=find_callback("on_success"),
+    on_failure_callback=find_callback("on_failure"),
     default_args={
         "retries": SCHEDULE["retries"],
         "retry_delay": timedelta(minutes=SCHEDULE["retry_minutes"]),
         "execution_timeout": timedelta(hours=SCHEDULE["timeout_hours"]),
         "owner": SCHEDULE["owner"],
-        **({"pool": SCHEDULE["pool"]} if SCHEDULE.get("pool") else {}),
+        # A priority is the task's own: by default, Airflow adds the priorities of the tasks after it.
+        "weight_rule": "absolute",
+        "on_failure_callback": find_callback("on_task_failure"),
     },
 ) as dag:
     tasks = {}
-    first = [task("due", "due", *MANIFEST["config"])] if SCHEDULE.get("only_if", "every") != "every" else []
+    first = make_wait_tasks()
+    if SCHEDULE.get("only_if", "every") != "every":
+        due = make_task("due", "due", *MANIFEST["config"])
+        for waiting in first:
+            waiting >> due
+        first = [due]
     for node in MANIFEST["nodes"]:
         name = node["id"]
         file = str(HERE / "pipeline.pb")
-        tasks[name] = task(name, "node", "run", "--pipeline", file, "--node", name, "--logs", MANIFEST["logs"])
-        for above in [tasks[each] for each in node["upstream"]] or first:
+        tasks[name] = make_task(name, "node", "run", "--pipeline", file, "--node", name, "--logs", MANIFEST["logs"])
+        for above in [tasks[upstream] for upstream in node["upstream"]] or first:
             above >> tasks[name]

@@ -6,12 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from components.base.errors import InputError
 from components.base.files import write_atomically
 from pipeline.authoring.config import Config
+from pipeline.authoring.config.airflow import AirflowConfig, DataWaitConfig
 from pipeline.authoring.config.orchestrators import BY_HAND, ScheduleConfig
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import compiler
@@ -33,6 +35,8 @@ class Dag:
       config: Options of `runner.py` that run the same pipeline.
       logs: Folder that contains one folder per run.
       schedule: When the DAG runs. If None, it runs only when it is triggered.
+      airflow: What else starts runs, callbacks, and the settings of the tasks.
+      waited_patterns: Absolute file patterns with {SPAN} or a date; a run waits until its span has such files.
     """
 
     pipeline: str
@@ -40,6 +44,8 @@ class Dag:
     config: Sequence[str]
     logs: Path
     schedule: ScheduleConfig | None
+    airflow: AirflowConfig = field(default_factory=AirflowConfig)
+    waited_patterns: Sequence[str] = ()
 
 
 def write(config: Config, options: Sequence[str], folder: Path) -> Path:
@@ -57,7 +63,17 @@ def write(config: Config, options: Sequence[str], folder: Path) -> Path:
       InputError: The folder cannot be written.
     """
     graph = compiler.write(config, pipeline_file(folder, config.pipeline.name), Path.cwd())
-    return write_dag(Dag(config.pipeline.name, graph, options, config.paths().logs, config.schedule), folder)
+    section = config.airflow or AirflowConfig()
+    dag = Dag(
+        config.pipeline.name,
+        graph,
+        options,
+        config.paths().logs,
+        config.schedule,
+        section,
+        section.get_waited_patterns(config),
+    )
+    return write_dag(dag, folder)
 
 
 def pipeline_file(folder: Path, pipeline: str) -> Path:
@@ -92,6 +108,7 @@ def write_dag(dag: Dag, folder: Path) -> Path:
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)},
         "nodes": [{"id": node.id, "upstream": list(node.upstream)} for node in dag.graph],
         "schedule": schedule,
+        "airflow": _make_airflow_settings(dag),
     }
     here = Path.cwd()
     manifest = {"root": str(here), **without_root(manifest, here)}
@@ -105,3 +122,13 @@ def write_dag(dag: Dag, folder: Path) -> Path:
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}", "name another folder with --output") from error
     return file
+
+
+def _make_airflow_settings(dag: Dag) -> dict[str, Any]:
+    settings = dag.airflow.model_dump(mode="json", exclude={"wait_for_data"})
+    wait = dag.airflow.wait_for_data or DataWaitConfig()
+    return {
+        **settings,
+        "asset": dag.airflow.get_asset(dag.pipeline),
+        "wait": {**wait.model_dump(include={"hours", "every_seconds"}), "patterns": list(dag.waited_patterns)},
+    }

@@ -1,4 +1,4 @@
-"""The written DAG under a real Airflow: whole runs, nodes that fail or are killed once, a backfill."""
+"""The written DAG under a real Airflow: whole runs, failures, a backfill, assets, callbacks, waiting for data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.authoring.config.airflow import AirflowConfig
 from pipeline.authoring.config.orchestrators import ScheduleConfig
 from pipeline.core.metadata.store import Store
+from pipeline.core.records import GraphNode
 from pipeline.orchestration.airflow import Dag, pipeline_file, write_dag
 from pipeline.orchestration.local import processes
 from tests.support.data import people
@@ -50,6 +52,7 @@ def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Ru
     tasks = site.tasks(name, "manual__one")
     assert {task: state for task, (state, _) in tasks.items()} == dict.fromkeys(nodes, "success")
     lost = {task: range(1, tries) for task, (_, tries) in tasks.items()}
+    assert site.asset_events(f"{name}/model") == [{"pipeline": name, "run": "manual__one"}]
     assert not [
         task for task, attempts in lost.items() for at in attempts if site.has_run(name, "manual__one", task, at)
     ]
@@ -124,9 +127,88 @@ def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     assert spans_and_rows == [(first, 301), (first + 1, 302), (first + 2, 303)]
 
 
-def test_dag_is_read_within_a_second(site: Airflow, few: Runs):
+NODE = """#!/bin/sh
+# Stands for the pipeline's Python: records its arguments, and ends as a node does whose state is in a file.
+echo "$*" >> "$0.calls"
+echo "node: $(cat "$0.state")"
+test "$(cat "$0.state")" != failed
+"""
+CALLBACK = """
+from pathlib import Path
+
+
+def write(context):
+    Path(FOLDER, context["dag"].dag_id + ".reason").write_text(context["reason"])
+
+
+def write_task(context):
+    Path(FOLDER, "failed_task").write_text(context["ti"].task_id)
+"""
+
+
+def write_stand_in(
+    site: Airflow, folder: Path, dag: str, node: str, airflow: dict[str, object], data: str = ""
+) -> Path:
+    """Write a DAG of one node, for which a shell script stands; return the script."""
+    script = folder / dag
+    script.write_text(NODE)
+    script.chmod(0o755)
+    Path(f"{script}.state").write_text("done")
+    pipeline_file(site.dags, dag).parent.mkdir()
+    schedule = ScheduleConfig.model_validate({"start": "2020-01-01", "span": "date", "retries": 0})
+    section = AirflowConfig.model_validate(airflow)
+    write_dag(Dag(dag, (GraphNode(node, ()),), (), folder, schedule, section, [data] if data else []), site.dags)
+    site.run_with(dag, script)
+    site.knows(dag)
+    return script
+
+
+def test_push_starts_a_run_that_waits_for_the_data_of_its_day(site: Airflow, tmp_path: Path):
+    (site.dags / "callbacks.py").write_text(CALLBACK.replace("FOLDER", repr(str(tmp_path))))
+    site.start_part("triggerer", "triggerer", "--skip-serve-logs")
+    # It has no times: an asset that nothing updates starts it.
+    hooks = {"on_failure": "callbacks.write", "on_task_failure": "callbacks.write_task"}
+    pusher = write_stand_in(site, tmp_path, "upstream", "Pusher", {"run_after": ["outside"], **hooks})
+    section = {
+        "run_after": ["upstream/model"],
+        "wait_for_data": {"every_seconds": 0.2},
+        "on_success": "callbacks.write",
+        "tasks": {"every": {"priority": 7}},
+    }
+    data = tmp_path / "{YYYY}-{MM}-{DD}" / "v{VERSION}" / "people.csv"
+    reader = write_stand_in(site, tmp_path, "downstream", "ExampleGen", section, str(data))
+    span = (datetime.date(2026, 1, 2) - datetime.date(1970, 1, 1)).days
+
+    site.trigger("upstream", "first", "2026-01-02T00:00:00Z")
+    site.until(lambda: "deferred" in site.task_states("downstream"), "nothing waits")
+    assert not Path(f"{reader}.calls").exists()
+    (tmp_path / "2026-01-02/v3").mkdir(parents=True)
+    people.write(tmp_path / "2026-01-02/v3/people.csv", people.rows(3))
+    assert list(site.ended("downstream").values()) == ["success"]
+    # The reader takes the day of the push, not the day on which it was started.
+    [call] = Path(f"{reader}.calls").read_text().splitlines()
+    assert call.endswith(f"--span {span}")
+    assert site.asset_events("upstream/model") == [{"pipeline": "upstream", "run": "first", "span": span}]
+    assert site.ask("SELECT DISTINCT priority_weight FROM task_instance WHERE dag_id = %s", "downstream") == [(7,)]
+    site.until((tmp_path / "downstream.reason").exists, "no callback after the successful run")
+    assert not (tmp_path / "upstream.reason").exists()
+
+    # A push that the cache answers does not start a run.
+    Path(f"{pusher}.state").write_text("cached")
+    site.trigger("upstream", "second", "2026-01-03T00:00:00Z")
+    assert site.ended("upstream", runs=2) == {"first": "success", "second": "success"}
+    assert len(site.asset_events("upstream/model")) == 1
+    Path(f"{pusher}.state").write_text("failed")
+    site.trigger("upstream", "third", "2026-01-04T00:00:00Z")
+    assert site.ended("upstream", runs=3)["third"] == "failed"
+    site.until((tmp_path / "upstream.reason").exists, "no callback after the failed run")
+    assert (tmp_path / "failed_task").read_text() == "Pusher"
+
+
+def test_dag_is_read_within_half_a_second(site: Airflow, few: Runs):
     timed = (
         "import airflow.sdk, airflow.providers.standard.operators.bash, runpy, sys, time\n"
+        "from airflow.sdk import DAG, Asset, AssetAlias, AssetAll, AssetOrTimeSchedule, CronTriggerTimetable\n"
         "began = time.process_time()\n"
         "dag = runpy.run_path(sys.argv[1])['dag']\n"
         "print(time.process_time() - began)\n"
@@ -142,6 +224,6 @@ def test_dag_is_read_within_a_second(site: Airflow, few: Runs):
         check=True,
     )
     seconds, heavy, root = ended.stdout.splitlines()[-3:]
-    assert float(seconds) < 1
+    assert float(seconds) < 0.5
     assert heavy == "[]"
     assert root == "/elsewhere /elsewhere/runner.py"

@@ -17,7 +17,7 @@ Output = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*\.[A-Za-z_]\w*$"
 """Output of a node, written `Node.output`."""
 
 _ID = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
-_RESERVED = frozenset({"compile", "due", "pipeline", "record", "run", "server"})
+_RESERVED = frozenset({"compile", "due", "pipeline", "record", "run", "server", "wait_for_data"})
 """Names that a node cannot have, because orchestrators use them for tasks, or runs use them for log files."""
 
 

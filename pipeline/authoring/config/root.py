@@ -26,6 +26,7 @@ from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
 from components.tuner.config import TuneConfig
+from pipeline.authoring.config.airflow import AirflowConfig
 from pipeline.authoring.config.canary import CanaryConfig
 from pipeline.authoring.config.notify import NotifyConfig
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig, VertexPipelinesConfig
@@ -57,6 +58,7 @@ class _Config(Section):
     notify: tuple[NotifyConfig, ...] = ()
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
     schedule: ScheduleConfig | None = None
+    airflow: AirflowConfig | None = None
     kubeflow: KubeflowConfig | None = None
     vertex: VertexPipelinesConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)

@@ -11,10 +11,10 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pg8000 import dbapi
 
@@ -72,13 +72,18 @@ class Airflow:
         self.command("db", "migrate")
         for part in PARTS:
             self.start_part(part)
-        self._until(self._answers, "the API server does not answer")
+        self.until(self._answers, "the API server does not answer")
 
-    def start_part(self, part: str) -> None:
-        """Start one of PARTS."""
+    def start_part(self, part: str, *arguments: str) -> None:
+        """Start one of PARTS, or another process of Airflow.
+
+        Args:
+          part: Name of the process and of its log.
+          arguments: Arguments of `airflow`. By default, the name and the options in PARTS.
+        """
         with self._log(part) as log:
             self._parts[part] = subprocess.Popen(
-                ["setpriv", "--pdeathsig=KILL", PROGRAM, part, *PARTS[part]],
+                ["setpriv", "--pdeathsig=KILL", PROGRAM, *(arguments or (part, *PARTS[part]))],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -87,13 +92,13 @@ class Airflow:
             )
 
     def stop_part(self, part: str) -> None:
-        """Kill one of PARTS, and the tasks that it runs."""
+        """Kill a process that was started, and the tasks that it runs."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._parts[part].pid, signal.SIGKILL)
         self._parts[part].wait()
 
     def dead(self) -> list[str]:
-        """Return the services of PARTS that have ended."""
+        """Return the names of the started processes that have ended."""
         return [name for name, process in self._parts.items() if process.poll() is not None]
 
     def stop(self) -> None:
@@ -103,17 +108,35 @@ class Airflow:
 
     def fork(self, dag: str) -> None:
         """Run the tasks of a DAG as forks, except the task of REAL_NODE."""
+        self.run_with(dag, self.python)
+
+    def run_with(self, dag: str, python: Path | None) -> None:
+        """Run the tasks of a DAG with another interpreter."""
         manifest = self.dags / dag / "manifest.json"
         content = json.loads(manifest.read_text())
-        manifest.write_text(json.dumps({**content, "python": str(self.python)}))
+        manifest.write_text(json.dumps({**content, "python": str(python)}))
 
     def knows(self, dag: str) -> None:
         """Wait until Airflow has read a DAG."""
-        self._until(lambda: self._ask("SELECT 1 FROM serialized_dag WHERE dag_id = %s", dag), f"no DAG {dag}")
+        self.until(lambda: self.ask("SELECT 1 FROM serialized_dag WHERE dag_id = %s", dag), f"no DAG {dag}")
+
+    def trigger(self, dag: str, run: str, logical_date: str | None = None) -> None:
+        """Start a run through Airflow's API, which takes less time than its command."""
+        token = self._request("/auth/token")["access_token"]
+        body = {"dag_run_id": run, "logical_date": logical_date}
+        self._request(f"/api/v2/dags/{dag}/dagRuns", body, {"Authorization": f"Bearer {token}"})
+
+    def asset_events(self, asset: str) -> list[object]:
+        """Return the extra information of all updates of an asset, oldest first."""
+        question = (
+            "SELECT asset_event.extra FROM asset_event JOIN asset ON asset.id = asset_event.asset_id "
+            "WHERE asset.name = %s ORDER BY asset_event.id"
+        )
+        return [extra for (extra,) in self.ask(question, asset)]
 
     def state(self, dag: str, run: str) -> str | None:
         """Return the state of a DAG run, or None if the run does not exist."""
-        rows = self._ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
+        rows = self.ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
         return str(rows[0][0]) if rows else None
 
     def ended(self, dag: str, runs: int = 1) -> dict[str, str]:
@@ -121,8 +144,8 @@ class Airflow:
         question = (
             "SELECT run_id, state FROM dag_run WHERE dag_id = %s AND state IN ('success', 'failed') ORDER BY run_id"
         )
-        self._until(lambda: len(self._ask(question, dag)) >= runs, f"fewer than {runs} runs of {dag} have ended")
-        return dict(self._ask(question, dag))
+        self.until(lambda: len(self.ask(question, dag)) >= runs, f"fewer than {runs} runs of {dag} have ended")
+        return dict(self.ask(question, dag))
 
     def has_run(self, dag: str, run: str, task: str, attempt: int) -> bool:
         """Return whether an attempt has started the task's command; a fork of Airflow's executor may hang before."""
@@ -132,10 +155,14 @@ class Airflow:
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
         """Return task → (state, number of the last try)."""
         question = "SELECT task_id, state, try_number FROM task_instance WHERE dag_id = %s AND run_id = %s"
-        return {task: (state, tries) for task, state, tries in self._ask(question, dag, run)}
+        return {task: (state, tries) for task, state, tries in self.ask(question, dag, run)}
 
-    def _until(self, holds: object, otherwise: str) -> None:
-        assert callable(holds)
+    def task_states(self, dag: str) -> list[object]:
+        """Return the states of all tasks of all runs of a DAG."""
+        return [state for (state,) in self.ask("SELECT state FROM task_instance WHERE dag_id = %s", dag)]
+
+    def until(self, holds: Callable[[], object], otherwise: str) -> None:
+        """Wait until a condition holds; fail with `otherwise` and the logs if a process ends or it takes too long."""
         deadline = time.monotonic() + _SECONDS
         while not holds():
             if (dead := self.dead()) or time.monotonic() > deadline:
@@ -143,14 +170,24 @@ class Airflow:
                 raise AssertionError(f"{otherwise}; ended: {dead}\n{logs}")
             time.sleep(_TICK_SECONDS)
 
+    def _request(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
+        """Return the answer of the API server to a GET, or to a POST of JSON."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **(headers or {})},
+        )
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - the address is http
+            return json.load(answer)
+
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v2/version", timeout=_SECONDS):
-                return True
+            return bool(self._request("/api/v2/version"))
         except OSError:
             return False
 
-    def _ask(self, question: str, *values: str) -> list[tuple[object, ...]]:
+    def ask(self, question: str, *values: str) -> list[tuple[object, ...]]:
+        """Return the rows of a query in Airflow's database."""
         location = self.database.location
         with contextlib.closing(
             dbapi.connect(location.user, location.host, location.name, location.port, PASSWORD, timeout=30)
@@ -203,7 +240,7 @@ def airflow(home: Path, python: Path | None = None, environment: Mapping[str, st
 
 
 @contextlib.contextmanager
-def forking_airflow(home: Path) -> Iterator[Airflow]:
+def forking_airflow(home: Path, environment: Mapping[str, str] | None = None) -> Iterator[Airflow]:
     """Yield a running site, whose tasks can be forks."""
-    with interpreter(main, home, _SECONDS, real=REAL_NODE) as python, airflow(home, python) as site:
+    with interpreter(main, home, _SECONDS, real=REAL_NODE) as python, airflow(home, python, environment) as site:
         yield site

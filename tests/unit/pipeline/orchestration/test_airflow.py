@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from components.base.errors import InputError
+from pipeline.authoring.config.airflow import AirflowConfig
 from pipeline.authoring.config.orchestrators import ScheduleConfig
 from pipeline.core.records import GraphNode
 from pipeline.orchestration.airflow import Dag, pipeline_file, write_dag
@@ -56,6 +57,26 @@ def test_dag_without_a_schedule_is_started_by_hand(tmp_path: Path):
     schedule = write_manifest(tmp_path)["schedule"]
     assert isinstance(schedule, dict)
     assert (schedule["every"], schedule["catch_up"], schedule["retries"]) == (None, False, 2)
+
+
+def test_manifest_has_the_settings_of_the_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    section = {
+        "run_after": ["trips/model"],
+        "wait_for_data": {"hours": 2},
+        "on_failure": "alerts.send",
+        "tasks": {"Trainer": {"pool": "gpu", "queue": "gpu", "priority": 3}},
+    }
+    pipeline_file(tmp_path, "toy").parent.mkdir()
+    pattern = str(tmp_path / "{SPAN}" / "done")
+    write_dag(
+        Dag("toy", GRAPH, (), tmp_path / "logs", None, AirflowConfig.model_validate(section), [pattern]), tmp_path
+    )
+    airflow = json.loads((tmp_path / "toy" / "manifest.json").read_text())["airflow"]
+    assert (airflow["asset"], airflow["run_after"], airflow["run_after_rule"]) == ("toy/model", ["trips/model"], "all")
+    assert airflow["wait"] == {"hours": 2.0, "every_seconds": 60.0, "patterns": [f"{ROOT}/{{SPAN}}/done"]}
+    assert (airflow["on_failure"], airflow["on_success"]) == ("alerts.send", None)
+    assert airflow["tasks"] == {"Trainer": {"pool": "gpu", "pool_slots": 1, "priority": 3, "queue": "gpu"}}
 
 
 def test_dag_imports_only_airflow(tmp_path: Path):
