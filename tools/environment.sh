@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make .cache/NAME, the environment of a program that cannot be installed beside TFX, from tools/NAME.txt.
 #
-#   tools/environment.sh airflow           Airflow itself, in which the tests run the generated DAG
+#   tools/environment.sh airflow           Airflow with Celery, in which the tests run the generated DAG
 #   tools/environment.sh kubeflow          kfp, the client of Kubeflow Pipelines, for --submit and the tests
 #   tools/environment.sh engines           Flink and Spark, for make test-engines
 #   tools/environment.sh mlflow            what the extra mlflow adds to .venv, in a folder for PYTHONPATH, for the tests
