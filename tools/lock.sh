@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Resolve pyproject.toml for both release lines; write requirements.txt, requirements-cuda.txt, requirements-mlflow.txt and
-# requirements-signing.txt: versions, hashes, markers.
+# Resolve pyproject.toml for both release lines; write requirements.txt, and requirements-EXTRA.txt for each extra: versions,
+# hashes, markers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,7 +23,7 @@ print("\n".join(entry.rstrip("\n") for entry in extended if entry.rstrip("\n") n
   echo "# The lock of both release lines, made from pyproject.toml by \`make lock\`: don't edit it by hand."
   export_lock
 } >requirements.txt.new
-for extra in cuda mlflow signing; do
+for extra in cuda mlflow signing s3 azure; do
   {
     echo "# What the extra $extra adds to requirements.txt, made by \`make lock\`: don't edit it by hand."
     export_lock --extra "$extra" | added

@@ -1,4 +1,7 @@
-"""Open, measure and remove files by path or URL. URLs go through TFX's file system."""
+"""Open, measure and remove files by path or URL.
+
+s3:// and az:// go through fsspec (`object_files`), other URLs through TFX's file system.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 from components.base.files import is_remote, open_regular
+from components.base.object_store import is_object_store
+from components.data.object_files import ObjectFiles
 
 _REQUESTS = 32
 """Maximum number of concurrent requests for remote files."""
@@ -152,6 +157,8 @@ def file_system(path: str) -> Any:
     """Return an object with `glob`, `isdir`, `listdir` and `exists` for a path, and for URLs `open` and `remove`."""
     if not is_remote(path):
         return _LocalFiles
+    if is_object_store(path):
+        return ObjectFiles
     from tfx.dsl.io import fileio
 
     return fileio

@@ -305,4 +305,4 @@ def _time_of_file(path: str) -> float:
 
 def modified(path: str) -> float:
     """Return when a file was last modified, in seconds since 1970."""
-    return Path(path).stat().st_mtime if not is_remote(path) else float(tf.io.gfile.stat(path).mtime_nsec) / 1e9
+    return Path(path).stat().st_mtime if not is_remote(path) else file_io.stat(path)[1] / 1e9

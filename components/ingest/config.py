@@ -292,7 +292,7 @@ class DataConfig(RowsConfig):
 
     path: Texts = ()
     """A file, a folder, a pattern such as data/trips/*.csv or data/{SPAN}/*.csv, or a list of these. Paths are local or
-    remote (gs://bucket/trips/*.csv)."""
+    remote (gs://bucket/trips/*.csv, s3://…, az://…)."""
     remedy: str | None = None
     """How to generate missing data, such as `run make data`. The error about a missing path quotes this text."""
     spans: SpansConfig = SpansConfig()

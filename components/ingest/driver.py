@@ -16,7 +16,7 @@ from tfx.utils import io_utils, proto_utils
 
 from components.base.errors import InputError
 from components.base.files import is_remote
-from components.data import file_io
+from components.data import file_io, object_files
 from components.ingest import image_table, input_files, readers, side_files, spans
 from components.ingest.config import IngestConfig, SpansConfig
 
@@ -24,6 +24,9 @@ _SMALL = 32 << 20
 """Maximum bytes of local files whose contents are part of the fingerprint. Reading them takes 0.1 seconds."""
 EXAMPLE_GEN = "ExampleGen"
 """ID of the node."""
+
+# TFX's part of the driver reads files through TFX's fileio.
+object_files.register()
 
 
 class Driver(FileBasedDriver):  # type: ignore[misc]

@@ -25,7 +25,7 @@ from tfx.dsl.io import fileio
 
 from components.base.errors import InputError, MachineError, errors_of_beam
 from components.base.names import did_you_mean
-from components.data import file_io, saved_model
+from components.data import file_io, object_files, saved_model
 from components.data.examples import to_lists
 from components.features.expression import parse_condition
 from components.ingest import beam_pipeline, quarantine, readers
@@ -55,6 +55,8 @@ MANIFEST, _QUARANTINE = "_manifest.json", "_quarantine"
 """The names begin with an underscore because readers of a folder of Parquet files skip such names."""
 _PARTS = ".parts"
 _NAME = "predictions"
+
+object_files.register()
 
 
 @dataclasses.dataclass(frozen=True)
