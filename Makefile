@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test checks test-rest test-all test-slow test-gpu pytest tables clients engines test-engines cluster test-cluster coverage test-current doctor lint format lock sbom clean
+.PHONY: setup programs data run test checks test-rest test-all test-slow test-gpu pytest tables clients engines test-engines stores test-stores cluster test-cluster coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -42,7 +42,7 @@ test-rest: data ## the tests that `make test` leaves out: long ones, orchestrato
 
 test-all: test test-rest ## both
 
-test-slow: data programs tables clients engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
+test-slow: data programs tables clients engines stores cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
 	TEST_SECONDS=1790 $(PYTEST) --levels slow -o faulthandler_timeout=1800 $(ARGS)
 	@tools/test_current.sh
 
@@ -61,6 +61,12 @@ engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a
 
 test-engines: ARGS := --levels slow -m engine
 test-engines: data engines pytest ## the tests of real Flink, Spark and Prism
+
+stores: setup ## fake-gcs-server, Azurite and moto below .cache/, for their tests; needs Go, Node.js and npm
+	@tools/stores.sh
+
+test-stores: ARGS := --levels rest,slow tests/contract/test_object_stores.py tests/e2e/test_object_stores.py tests/unit/components/pusher/test_store.py tests/unit/pipeline/registry/test_promotion.py
+test-stores: data stores pytest ## the tests on servers of object stores
 
 cluster: setup ## Kubernetes below .cache/, for its tests: programs, images; needs Go, Debian and root
 	@tools/cluster.sh

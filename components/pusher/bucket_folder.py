@@ -1,9 +1,12 @@
-"""A push folder in Google Cloud Storage, whose state changes by compare-and-swap on the generation of registry.json.
+"""A push folder in an object store, whose state changes by compare-and-swap on registry.json.
 
-Cloud Storage does not support locks or atomic renames. It does replace an object atomically, and on request only if the
-object still has a given generation. A change therefore reads registry.json with its generation, computes the new state,
-and writes it on condition of this generation. If another process was faster, the write fails (412), and the change
-starts again. This module imports Google's client, but not TFX.
+Object stores do not support locks or atomic renames. They do replace an object atomically, and on request only if it is
+unchanged: `bucket_objects`. A change therefore reads registry.json with its tag, computes the new state, and writes it
+on condition of this tag. If another process was faster, the write fails, and the change starts again.
+
+A push first creates manifest.json on condition that it does not exist, which reserves the number of the version, and
+writes saved_model.pb last. Model servers ignore a version until this file exists. A push that is killed leaves files of
+an incomplete version, which a later push removes (`push.keep`). Two pushes never write into the same version.
 
 The rollout's files are separate objects, which are written after registry.json, models.config first. A model server
 that polls in between reads files of an earlier state, or a mixture of both states. This is harmless for three reasons.
@@ -11,45 +14,40 @@ A server reads a single file, and every file is complete. All versions in these 
 removed only after the files are written. If a proxy's file is older than the servers' file, the servers still know the
 labels in it.
 
-A file never returns to an earlier state. Its generation is listed before registry.json is read, and it is written on
-condition of this generation. If another process writes the file after the listing, the condition fails, and everything
-is read again. If another process wrote the file before the listing, its state is not newer than the state that is read
-afterwards. A process that is killed leaves files of an earlier state, which the next change, or a repetition of the
-same command, replaces. A file is not written if its content is already correct, so concurrent processes terminate.
+A file does not stay in an earlier state. Its content and tag are read before registry.json is read, and it is written
+on condition of this tag. If another process writes the file in between, the condition fails, and everything is read
+again. S3's tags are digests, so a file that another process has changed to and fro has its old tag. Therefore the files
+are read again after they were written, until there is nothing to write. A process that is killed leaves files of an
+earlier state, which the next change, or a repetition of the same command, replaces.
 """
 
 from __future__ import annotations
 
-import base64
-import functools
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
-import google_crc32c
-
-from components.base import google_cloud
+from components.base.files import is_remote
 from components.pusher import rollout, serving_state
+from components.pusher.bucket_objects import ObjectChangedError, Objects
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
-from components.results.version_manifest import Provenance, is_version
+from components.results import version_manifest
+from components.results.version_manifest import Folder, LocalFolder, Provenance, is_version
 
 _MODEL = "saved_model.pb"
 
 
-def open_folder(url: str) -> Store:
-    """Open a push folder by its gs:// URL, without reading anything."""
-    return _GcsStore(url)
+def open_folder(objects: Objects) -> Store:
+    """Return the push folder that consists of these objects, without reading anything."""
+    return _BucketStore(objects)
 
 
-class _GcsStore:
+class _BucketStore:
     has_stages = True
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        bucket, _, path = self._url.removeprefix("gs://").partition("/")
-        self._bucket_name, self._prefix = bucket, f"{path}/" if path else ""
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
 
     def read(self) -> State:
         return self._read()[0]
@@ -57,18 +55,18 @@ class _GcsStore:
     def change(self, update: Update) -> State:
         new: State | None = None
         while True:
-            now, generation = self._read()
+            now, tag = self._read()
             if new is not None and new.history and now.history[: len(new.history)] == new.history:
                 # The change is already stored. If the response to a write is lost, the client repeats the write, and
-                # the condition of the repetition fails because the first attempt created a new generation.
+                # the condition of the repetition fails because the first attempt created a new tag.
                 break
             new = update(now)
             if new == now:
                 break
             try:
-                self._write(serving_state.NAME, serving_state.to_json(new), generation)
+                self._objects.write(serving_state.NAME, serving_state.to_json(new).encode(), tag)
                 break
-            except google_cloud.exceptions().PreconditionFailed:
+            except ObjectChangedError:
                 # Without a new entry in the history, the check above cannot recognise the change.
                 if len(new.history) == len(now.history):
                     new = None
@@ -81,74 +79,76 @@ class _GcsStore:
     def leftovers(self) -> list[int]:
         return [number for number, is_complete in self._list_numbers().items() if not is_complete]
 
-    def version(self, number: int) -> GcsFolder:
-        return GcsFolder(self._bucket, f"{self._prefix}{number}")
+    def version(self, number: int) -> Folder:
+        return _BucketFolder(self._objects, number)
 
     def add(self, model: str, number: int, provenance: Provenance, private_key: Path | None = None) -> tuple[str, int]:
-        # Imported here because it imports TFX: nodes copy files with TFX's fileio, and other commands do not need it.
-        from components.pusher import remote_folder
-
-        return remote_folder.add_version(model, self._url, number, provenance)
+        source = _open_model(model)
+        files = version_manifest.describe(source)
+        number = max([number, *(existing_number + 1 for existing_number in self._list_numbers())])
+        while not self._reserve(number, files, provenance):
+            number += 1
+        for path in sorted(files, key=lambda path: (path == _MODEL, path)):
+            with source.open(path) as file:
+                self._objects.upload(f"{number}/{path}", file)
+        return f"{self._objects.url}/{number}", number
 
     def remove(self, number: int) -> None:
         # Delete saved_model.pb first: model servers do not load a version without it.
-        blobs = sorted(self._list(f"{number}/"), key=lambda blob: not blob.name.endswith(f"/{number}/{_MODEL}"))
-        for blob in blobs:
-            self._delete(blob, None)
+        for name in sorted(self._objects.list_names(f"{number}/"), key=lambda name: name != f"{number}/{_MODEL}"):
+            self._objects.delete(name)
 
-    @functools.cached_property
-    def _bucket(self) -> Any:
-        with google_cloud.errors(self._url):
-            return google_cloud.storage_client().bucket(self._bucket_name)
+    def _read(self) -> tuple[State, str | None]:
+        """Return the state, and the tag of its object, which is None if the object does not exist."""
+        try:
+            content, tag = self._objects.read(serving_state.NAME)
+        except FileNotFoundError:
+            return State(), None
+        return serving_state.parse(content, f"{self._objects.url}/{serving_state.NAME}"), tag
 
-    def _read(self) -> tuple[State, int]:
-        """Return the state, and the generation of its object, which is 0 if the object does not exist."""
-        where, blob = f"{self._url}/{serving_state.NAME}", self._bucket.blob(f"{self._prefix}{serving_state.NAME}")
-        with google_cloud.errors(where):
-            try:
-                # The client sets `blob.generation` from the same response, so it belongs to this content.
-                content = blob.download_as_bytes()
-            except google_cloud.exceptions().NotFound:
-                return State(), 0
-        return serving_state.parse(content, where), int(blob.generation)
+    def _reserve(self, number: int, files: Mapping[str, version_manifest.File], provenance: Provenance) -> bool:
+        """Create the manifest of a version; return whether this push owns the number."""
+        manifest = version_manifest.manifest(files, provenance.model_copy(update={"version": number}))
+        name, content = f"{number}/{version_manifest.NAME}", version_manifest.to_json(manifest)
+        try:
+            self._objects.write(name, content, None)
+        except ObjectChangedError:
+            # If the response to the write is lost, the client repeats it, and finds the file of its first attempt.
+            return self._read_if_exists(name) == content
+        return True
 
-    def _write(self, name: str, content: str, generation: int) -> None:
-        blob = self._bucket.blob(f"{self._prefix}{name}")
-        # Objects in a publicly readable bucket are cached for an hour by default.
-        blob.cache_control = "no-store"
-        with google_cloud.errors(f"{self._url}/{name}"):
-            blob.upload_from_string(content, if_generation_match=generation)
+    def _read_if_exists(self, name: str) -> bytes | None:
+        try:
+            return self._objects.read(name)[0]
+        except FileNotFoundError:
+            return None
 
     def _write_rollout(self) -> None:
         start = f"{rollout.FOLDER}/"
         while True:
-            # List the generations before reading the state; see the module's docstring.
-            before = {blob.name.removeprefix(self._prefix): blob for blob in self._list(start)}
-            files = rollout.files(self._url, self.read(), self.versions())
-            content = {f"{start}{name}": text for name, text in files.items()}
+            # Read the files before the state; see the module's docstring.
+            before = dict(self._read_existing(start))
+            files = rollout.files(self._objects.url, self.read(), self.versions())
+            content = {f"{start}{name}": text.encode() for name, text in files.items()}
+            changed = [name for name, text in content.items() if name not in before or before[name][0] != text]
             old = [name for name in before if name.startswith(f"{start}{rollout.VERSIONS}/") and name not in content]
-            try:
-                for name, text in content.items():
-                    blob = before.get(name)
-                    if blob is None or blob.crc32c != _compute_checksum(text):
-                        self._write(name, text, blob.generation if blob else 0)
-                for name in old:
-                    self._delete(before[name], before[name].generation)
+            if not changed and not old:
                 return
-            except google_cloud.exceptions().PreconditionFailed:
+            try:
+                for name in changed:
+                    self._objects.write(name, content[name], before[name][1] if name in before else None)
+            except ObjectChangedError:
                 continue
+            for name in old:
+                self._objects.delete(name)
 
-    def _delete(self, blob: Any, generation: int | None) -> None:
-        with google_cloud.errors(f"gs://{self._bucket_name}/{blob.name}"):
+    def _read_existing(self, start: str) -> Iterator[tuple[str, tuple[bytes, str]]]:
+        for name in self._objects.list_names(start):
             try:
-                blob.delete(if_generation_match=generation)
-            except google_cloud.exceptions().NotFound:
-                # Another process deleted the object.
-                return
-
-    def _list(self, start: str) -> list[Any]:
-        with google_cloud.errors(self._url):
-            return list(self._bucket.list_blobs(prefix=f"{self._prefix}{start}"))
+                yield name, self._objects.read(name)
+            except FileNotFoundError:
+                # Another process deleted the file.
+                continue
 
     def _list_numbers(self) -> dict[int, bool]:
         """List all versions, including incomplete versions.
@@ -158,48 +158,41 @@ class _GcsStore:
           are in ascending order.
         """
         numbers: dict[int, bool] = {}
-        for blob in self._list(""):
-            name, _, inside = blob.name.removeprefix(self._prefix).partition("/")
+        for path in self._objects.list_names(""):
+            name, _, inside = path.partition("/")
             if is_version(name):
                 numbers[int(name)] = numbers.get(int(name), False) or inside == _MODEL
         return dict(sorted(numbers.items()))
 
 
-class GcsFolder:
-    """A version's folder in Cloud Storage. It implements `version_manifest.Folder`."""
+class _BucketFolder:
+    """A version's folder. It implements `version_manifest.Folder`."""
 
-    def __init__(self, bucket: Any, path: str) -> None:
-        self._bucket, self._path = bucket, path
-        self.name = path.rpartition("/")[2]
+    def __init__(self, objects: Objects, number: int) -> None:
+        self._objects = objects
+        self.name = str(number)
 
     def __str__(self) -> str:
-        return f"gs://{self._bucket.name}/{self._path}"
+        return f"{self._objects.url}/{self.name}"
 
     def files(self) -> Iterator[str]:
-        """Yield the relative paths of all files; skip objects that represent folders, whose names end with a slash."""
-        start = f"{self._path}/"
-        with google_cloud.errors(str(self)):
-            for blob in self._bucket.list_blobs(prefix=start):
-                if not blob.name.endswith("/"):
-                    yield blob.name.removeprefix(start)
+        """Yield the relative paths of all files."""
+        for path in self._objects.list_names(f"{self.name}/"):
+            yield path.removeprefix(f"{self.name}/")
 
     def open(self, path: str) -> BinaryIO:
-        """Download a file to a temporary copy and open the copy; the client verifies the checksum.
+        """Download a file and open the copy.
 
         Raises:
           FileNotFoundError: If the file does not exist.
         """
-        file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
-        with google_cloud.errors(f"{self}/{path}"):
-            try:
-                self._bucket.blob(f"{self._path}/{path}").download_to_file(file)
-            except google_cloud.exceptions().NotFound as error:
-                file.close()
-                raise FileNotFoundError(f"{self}/{path}") from error
-        file.seek(0)
-        return file
+        return self._objects.open(f"{self.name}/{path}")
 
 
-def _compute_checksum(text: str) -> str:
-    """Return the CRC32C in the format of Cloud Storage's listings."""
-    return base64.b64encode(google_crc32c.value(text.encode()).to_bytes(4, "big")).decode()
+def _open_model(model: str) -> Folder:
+    if not is_remote(model):
+        return LocalFolder(model)
+    # Imported here because it imports TFX: nodes read artifacts with TFX's fileio, and other commands do not need it.
+    from components.pusher.remote_folder import FileioFolder
+
+    return FileioFolder(model)

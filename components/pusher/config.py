@@ -49,8 +49,8 @@ class RolloutConfig(Section):
     host: str | None = None
     """Name of the Kubernetes service whose requests Istio routes. By default, the name of the model."""
     storage_uri: str | None = None
-    """URI of the push folder for KServe, such as pvc://models/taxi. By default the push folder if it is a gs:// folder,
-    otherwise pvc://models/ followed by the model's name."""
+    """URI of the push folder for KServe, such as pvc://models/taxi. By default the push folder if it is a gs:// or s3://
+    folder, otherwise pvc://models/ followed by the model's name."""
 
     def service(self, model: str) -> str:
         """Return the name of the Kubernetes service of a model."""
@@ -104,8 +104,8 @@ class PushConfig(Section):
     """The push folder, which model servers watch. Every pushed model is a numbered version in it."""
 
     directory: str | None = None
-    """Push folder, local or remote, such as gs://bucket/models/taxi. By default, the folder `pushed` of the
-    pipeline."""
+    """Push folder, local or remote: gs://bucket/models/taxi, s3://bucket/models/taxi or az://container/models/taxi. By
+    default, the folder `pushed` of the pipeline."""
     target: Literal["filesystem", "vertex"] = "filesystem"
     """Destination of a push. filesystem: the push folder; vertex: the push folder and a Vertex AI endpoint."""
     keep: int | None = Field(default=None, ge=1)

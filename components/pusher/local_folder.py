@@ -21,7 +21,7 @@ from components.pusher import rollout, serving_state
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
 from components.results import model_signature, version_manifest
-from components.results.version_manifest import LocalFolder, Provenance, is_version
+from components.results.version_manifest import Folder, LocalFolder, Provenance, is_version
 
 _UNFINISHED = ".push-"
 _REMOVED = ".removed-"
@@ -99,6 +99,51 @@ def add_version(
             raise
         _sync(folder)
     return str(folder / str(number)), number
+
+
+def copy_version(source: Folder, directory: str) -> None:
+    """Copy a version of another push folder, atomically, if the push folder does not have it yet.
+
+    Args:
+      source: Folder of the version, which is named after its number.
+      directory: Push folder. It is created if it does not exist.
+
+    Raises:
+      InputError: The copy does not match its manifest.
+      OSError: If the copy fails. No part of it remains.
+    """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(folder / ".push.lock"):
+        if (folder / source.name).exists():
+            return
+        unfinished = folder / f"{_UNFINISHED}{source.name}"
+        # A process that was killed may have left the folder.
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            copy_files(source, unfinished / source.name)
+            version_manifest.verify(unfinished / source.name)
+            (unfinished / source.name).rename(folder / source.name)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        _sync(folder)
+
+
+def copy_files(source: Folder, target: Path) -> None:
+    """Copy all files of a version to a new folder on the disk.
+
+    Raises:
+      InputError: A name leads outside the folder. Object stores allow such names.
+    """
+    for path in source.files():
+        if path.startswith("/") or ".." in path.split("/"):
+            raise InputError(f"{source}: expected files below it, received {path!r}", "remove this file")
+        copy = target / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with source.open(path) as reader, copy.open("xb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            writer.flush()
+            os.fsync(writer.fileno())
 
 
 def open_folder(path: str) -> Store:

@@ -1,6 +1,6 @@
-"""A push folder in any object store that TFX's fileio supports.
+"""A push folder at any URL that TFX's fileio supports, such as hdfs://; `bucket_folder` is for gs://, s3:// and az://.
 
-Object stores do not support atomic renames, so saved_model.pb is written last. Model servers ignore a version until
+The file system may not support atomic renames, so saved_model.pb is written last. Model servers ignore a version until
 this file exists.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from components.data import object_files
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
 from components.results import version_manifest
@@ -49,7 +50,7 @@ class FileioFolder:
 
 
 def open_folder(url: str) -> Store:
-    """Open a push folder in an object store.
+    """Open a push folder by its URL.
 
     The folder does not support stages, because TFX's fileio cannot replace a file on condition that it is unchanged.
     """
@@ -129,6 +130,7 @@ def _fileio() -> Any:
     # Imported here because it imports TFX. A command that only reads `has_stages` does not need it.
     from tfx.dsl.io import fileio
 
+    object_files.register()
     return fileio
 
 

@@ -1,7 +1,7 @@
 """The interface of a push folder: its versions, and its state, which assigns stages to versions.
 
-Three modules implement it: `local_folder`, `gcs_folder`, and `remote_folder` for other object stores, which do not
-support stages.
+Three modules implement it: `local_folder`, `bucket_folder` for gs://, s3:// and az://, and `remote_folder` for other
+URLs, which do not support stages.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from components.base import limits
+from components.base import limits, object_store
 from components.base.child_process import WaitingProcess
 from components.base.config_section import Problem
 from components.base.errors import InputError, MachineError
@@ -45,10 +45,11 @@ def check(loaded: Loaded) -> None:
       InputError: If the data, the schema or a folder does not fit the config.
       MachineError: If the metadata store cannot be opened, or if the disk is full.
     """
+    paths = loaded.config.paths()
+    _check_stores(loaded.config, paths)
     check_data(loaded)
     check_tables(loaded)
     check_place(loaded)
-    paths = loaded.config.paths()
     _check_output(paths)
     _check_visible(loaded.config, str(paths.artifacts))
     check_store(paths.store)
@@ -56,6 +57,21 @@ def check(loaded: Loaded) -> None:
     private_key_file(os.environ, loaded.config.push, paths.pushed)
     if not is_remote(paths.pushed):
         serving_state.read(paths.pushed)
+
+
+def _check_stores(config: Config, paths: Paths) -> None:
+    """Check that the packages for s3:// and az:// are installed.
+
+    Raises:
+      InputError: If a package is missing.
+    """
+    places = [
+        *config.data.places,
+        ("push.directory", paths.pushed),
+        ("runtime.artifacts", config.runtime.artifacts or ""),
+    ]
+    for field, path in places:
+        object_store.check_installed(field, path)
 
 
 def check_tables(loaded: Loaded) -> None:

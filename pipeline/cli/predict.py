@@ -13,6 +13,7 @@ from components.results import model_signature, version_manifest
 from components.results.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
 from pipeline.cli import options as shared
 from pipeline.core.text import format_join
+from pipeline.registry.mirror import local_copy
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
@@ -81,8 +82,8 @@ def run(options: argparse.Namespace) -> int:
         # Check the table first, because the other checks take longer.
         table = bigquery_table.NewTable(bigquery_table.parse(options.into))
     model, title, provenance = _select_model(options, loaded)
-    with suppress_native_stderr():
-        predictions, job = _predict(options, config, model, provenance, table)
+    with suppress_native_stderr(), local_copy(model) as folder:
+        predictions, job = _predict(options, config, folder, provenance, table)
     if options.json:
         load_job = {} if job is None else {"job": job}
         print_json({"output": options.into, "model": provenance, **vars(predictions), **load_job})

@@ -175,7 +175,7 @@ def _make_model_flags(push_folder: PushFolder) -> list[str]:
     if push_folder.is_remote:
         raise InputError(
             f"expected a folder on this machine, received {push_folder.path}",
-            "copy the versions to this machine, and name that folder",
+            f"copy them: `python runner.py models mirror --models {push_folder.path} --into FOLDER`; serve that folder",
         )
     if not serving_state.versions(push_folder.path):
         raise InputError(

@@ -76,6 +76,7 @@ _TEXTS = {
         "models rollout": "give a version growing shares of the traffic while it is no worse than the stable one",
         "models rollback": "return to the version that was stable before",
         "models verify": "verify pushed versions against their manifests",
+        "models mirror": "copy the versions that serve from a bucket to this machine, for model servers",
     },
     "store": {
         "store artifacts": "list the artifacts of the runs",

@@ -185,7 +185,7 @@ def make_conflict_error(expected: Stages, current: State) -> InputError:
 def _check_has_stages(push_folder: PushFolder) -> None:
     if not push_folder.store.has_stages:
         raise InputError(
-            f"stages: expected a push folder on a file system or at gs://, received {push_folder.path}",
+            f"stages: expected a push folder on a file system or at gs://, s3:// or az://, received {push_folder.path}",
             "set push.directory to such a folder; `models` and `verify` work with this one too",
         )
 

@@ -52,7 +52,8 @@ def render_inference_service(snapshot: RolloutSnapshot) -> str:
     The newest revision loads the canary if one exists, otherwise the stable version. The version is set by a file in
     `rollout/versions/`, because KServe would load the greatest number by default.
     """
-    in_bucket = snapshot.base_path.startswith("gs://")
+    # KServe names Azure's containers by their https:// address.
+    in_bucket = snapshot.base_path.startswith(("gs://", "s3://"))
     uri = snapshot.settings.storage_uri or (snapshot.base_path if in_bucket else f"pvc://models/{snapshot.name}")
     newest = snapshot.canary.version if snapshot.canary else snapshot.stable
     file = "models-stable.config" if newest is None else f"versions/{newest}.config"

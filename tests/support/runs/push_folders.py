@@ -6,13 +6,17 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from unittest import mock
 
+from components.base import google_cloud, object_store
 from tests.support.fakes import fake_gcs
 from tests.support.runs import pushed
+from tests.support.servers import object_stores
 
 KINDS = ("local", "gs")
+REAL = (object_stores.SLOW_MOTO, *object_stores.OTHERS)
+"""Kinds on real servers, as parameters of slow tests."""
 
 
 class Files(Protocol):
@@ -41,12 +45,16 @@ def push_folder(kind: str, folder: Path) -> Iterator[Files]:
     """Yield an empty push folder; the environment of this process is set so that clients find it.
 
     Args:
-      kind: one of KINDS.
+      kind: one of KINDS, or the name of a server of `object_stores`.
       folder: Local folder for files.
     """
     if kind == "local":
         (folder / "pushed").mkdir()
         yield Local(folder / "pushed")
+        return
+    if kind != "gs":
+        with object_stores.serve(kind, folder) as store:
+            yield Served(store, folder)
         return
     bucket = fake_gcs.Bucket()
     with fake_gcs.emulate(bucket) as environment, mock.patch.dict(os.environ, environment):
@@ -106,3 +114,44 @@ class Remote:
 
     def names(self) -> set[str]:
         return {name.removeprefix("models/taxi/") for name in self.bucket.objects}
+
+
+class Served:
+    """A push folder in a bucket of a real server, read and written without the code of the project.
+
+    Attributes:
+      store: The server.
+    """
+
+    def __init__(self, store: object_stores.ObjectStore, folder: Path) -> None:
+        self.path, self.store = f"{store.url}/models/taxi", store
+        self._folder = folder / "versions"
+
+    def push(self, number: int) -> None:
+        version = pushed.push(self._folder, number)
+        for file in sorted(version.rglob("*")):
+            if file.is_file():
+                self.write(f"{number}/{file.relative_to(version)}", file.read_bytes())
+
+    def read(self, name: str) -> bytes:
+        if self.path.startswith("gs://"):
+            return bytes(self._blob(name).download_as_bytes())
+        return bytes(object_store.file_system(self.path).cat_file(f"{self.path}/{name}"))
+
+    def write(self, name: str, content: bytes) -> None:
+        if self.path.startswith("gs://"):
+            self._blob(name).upload_from_string(content)
+        else:
+            object_store.file_system(self.path).pipe_file(f"{self.path}/{name}", content)
+
+    def delete(self, name: str) -> None:
+        if self.path.startswith("gs://"):
+            self._blob(name).delete()
+        else:
+            object_store.file_system(self.path).rm_file(f"{self.path}/{name}")
+
+    def names(self) -> set[str]:
+        return self.store.names("models/taxi/")
+
+    def _blob(self, name: str) -> Any:
+        return google_cloud.storage_client().bucket("rides").blob(f"models/taxi/{name}")

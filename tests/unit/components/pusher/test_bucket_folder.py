@@ -1,4 +1,4 @@
-"""Tests of a push folder in Cloud Storage: killed and concurrent processes, and errors of the service."""
+"""Tests of a push folder in a bucket, with a fake Cloud Storage: killed and concurrent processes, and errors."""
 
 from __future__ import annotations
 

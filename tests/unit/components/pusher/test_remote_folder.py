@@ -1,4 +1,4 @@
-"""Tests of a push folder in Google Cloud Storage, with the client of TensorFlow and a fake server.
+"""Tests of pushes to Google Cloud Storage, with a fake server that logs the requests.
 
 The order of writes and deletions matters, because other programs can read the folder at any time.
 """
@@ -64,9 +64,9 @@ def test_saved_model_is_written_last_and_old_versions_are_deleted(
     assert int(first) < int(second) < int(third)
     for version in (first, second, third):
         assert in_version(bucket, version) == [
+            "manifest.json",
             ASSETS,
             "variables/variables.index",
-            "manifest.json",
             "saved_model.pb",
         ]
     assert versions(bucket.files()) == {second, third}
@@ -106,12 +106,12 @@ def test_version_that_another_push_removes_is_not_staged(
 def test_interrupted_push_does_not_create_a_version(
     bucket: Bucket, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
-    bucket.refused.append("/manifest.json")
+    bucket.refused.append("/variables.index")
     result, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)
-    assert result.startswith("PermissionDeniedError")
+    assert result.startswith("InputError")
+    assert "variables/variables.index: access is denied" in result
     (broken,) = versions(bucket.written()) - {version}
-    assert "variables/variables.index" in in_version(bucket, broken)
-    assert "saved_model.pb" not in in_version(bucket, broken)
+    assert in_version(bucket, broken) == ["manifest.json", ASSETS]
     # The next push creates a complete version and removes the remains.
-    assert in_version(bucket, version)[-2:] == ["manifest.json", "saved_model.pb"]
+    assert in_version(bucket, version)[-1] == "saved_model.pb"
     assert versions(bucket.files()) == {version}

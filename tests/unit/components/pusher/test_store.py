@@ -16,10 +16,10 @@ from components.pusher.store import Store, find_removable
 from components.results import version_manifest
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
-from tests.support.runs.push_folders import KINDS, Files, push_folder
+from tests.support.runs.push_folders import KINDS, REAL, Files, push_folder
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, *REAL])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
     with push_folder(request.param, tmp_path) as files:
         yield files

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Model, PushedModel
 
-from components.pusher import remote_folder
+from components.pusher import bucket_folder
 from components.pusher.component import Pusher
 from components.pusher.config import PushConfig
 from components.pusher.executor import Executor
@@ -73,7 +73,7 @@ def test_version_is_deployed_from_the_push_folder(
 
     vertex = FakeClientLibrary(endpoints)
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
-    monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
+    monkeypatch.setattr(bucket_folder._BucketStore, "add", lambda *_: (f"{SECTION['directory']}/17", 17))
     (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
     bucket = Bucket()
     version = pushed.push(tmp_path / "versions", 17)

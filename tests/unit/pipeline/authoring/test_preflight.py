@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,28 @@ def test_empty_variable_for_the_private_key_is_reported(loaded: Loaded, monkeypa
     monkeypatch.setenv("MY_KEY", "")
     with pytest.raises(InputError, match="MY_KEY: expected the PEM file of a key, received ''"):
         preflight.check(loaded)
+
+
+@pytest.mark.parametrize(
+    ("field", "url", "package", "extra"),
+    [
+        ("data.path", "s3://rides/rows.csv", "s3fs", "s3"),
+        ("data.path", "az://rides/rows.csv", "adlfs", "azure"),
+        ("push.directory", "s3://rides/models", "s3fs", "s3"),
+        ("runtime.artifacts", "az://rides/out", "adlfs", "azure"),
+    ],
+)
+def test_missing_package_for_an_object_store_is_reported(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, field: str, url: str, package: str, extra: str
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    values = loaded.config.model_dump(by_alias=True)
+    section, _, name = field.partition(".")
+    values[section][name] = (url,) if field == "data.path" else url
+    config = Config.model_validate(values)
+    with pytest.raises(InputError, match=f"{field}: expected the package {package} to open {url}") as raised:
+        preflight.check(dataclasses.replace(loaded, config=config))
+    assert f"requirements-{extra}.txt" in raised.value.remedy
 
 
 def load_hashed(loaded: Loaded, kind: str = "mlp", where: dict[str, str] | None = None, **options: int) -> Config:

@@ -14,13 +14,13 @@ from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
-from tests.support.runs.push_folders import KINDS, Files
+from tests.support.runs.push_folders import KINDS, REAL, Files
 from tests.support.runs.push_folders import push_folder as make_push_folder
 
 CONTEXT = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, *REAL])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
     with make_push_folder(request.param, tmp_path) as files:
         for number in range(1, 5):
@@ -178,10 +178,12 @@ def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Fil
     assert f"weight: {last.percent:g}\n" in files.read("rollout/virtual-service.yaml").decode()
 
 
-def test_stages_are_rejected_in_unsupported_object_stores() -> None:
-    push_folder = PushFolder("s3://bucket/models", None)
+def test_stages_are_rejected_at_other_urls() -> None:
+    push_folder = PushFolder("hdfs://host/models", None)
     for act in (promotion.stop, promotion.rollback, lambda push_folder: promotion.promote(push_folder, 1)):
-        with pytest.raises(InputError, match="expected a push folder on a file system or at gs://, received s3://"):
+        with pytest.raises(
+            InputError, match="expected a push folder on a file system or at gs://, s3:// or az://, received hdfs:"
+        ):
             act(push_folder)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from components.pusher import serving_state
+from components.pusher.serving_state import Stages
 from pipeline.cli.main import main
 from tests.support.runs.pushed import push
 
@@ -197,3 +199,46 @@ def test_push_folder_is_read_from_the_config(
     )
     assert main(["models", "promote", "1", "--config", str(config)]) == 2
     assert "MY_KEY: expected the PEM file of a key" in capsys.readouterr().err
+
+
+def test_mirror_copies_the_versions_that_serve(command: Command, tmp_path: Path) -> None:
+    into = tmp_path / "mirror" / "taxi"
+    code, out, err = command("models", "mirror", "--into", str(into))
+    assert (code, out) == (2, "")
+    assert "PUSHED: expected a stable version to copy, found none" in err
+    for number in (1, 2, 3):
+        command("models", "promote", str(number))
+    assert command("models", "mirror", "--into", str(into)) == (0, f"{into}: stable 3\n", "")
+    # A rollback would return to version 2.
+    assert serving_state.versions(into) == [2, 3]
+    state = serving_state.read(into)
+    assert (state.stages, state.history) == (Stages(stable=3), serving_state.read(command.folder).history)
+    config = (into / "rollout" / "models.config").read_text()
+    assert f'name: "taxi" base_path: "{into}"' in " ".join(config.split())
+    command("models", "rollback")
+    command("models", "canary", "3", "--percent", "5")
+    assert command("models", "mirror", "--into", str(into))[1] == f"{into}: stable 2, canary 3 at 5 %\n"
+    assert serving_state.versions(into) == [1, 2, 3]
+
+
+def test_mirror_refuses_a_damaged_version(command: Command, tmp_path: Path) -> None:
+    command("models", "promote", "1")
+    (command.folder / "1" / "saved_model.pb").write_bytes(b"damaged")
+    code, _, err = command("models", "mirror", "--into", str(tmp_path / "mirror"))
+    assert code == 2
+    assert "1/saved_model.pb was changed after the push" in err
+    assert serving_state.versions(tmp_path / "mirror") == []
+    assert not list((tmp_path / "mirror").glob(".push-*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--into", "s3://bucket/models"), "--into: expected a folder on this machine, received s3://bucket/models"),
+        (("--into", "folder", "--every", "0"), "--every: expected a number above 0, received 0"),
+    ],
+)
+def test_mirror_refuses_impossible_options(command: Command, arguments: tuple[str, ...], message: str) -> None:
+    code, out, err = command("models", "mirror", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err

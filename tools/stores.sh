@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Makes .cache/stores: servers of object stores, for their tests.
+#
+# fake-gcs-server is built from Go's module proxy (tools/stores/fake-gcs-server/go.sum), in a few minutes. Azurite comes from
+# npm (tools/stores/package-lock.json). Needs go, node and npm. Does nothing if all is there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+HERE=$PWD/.cache/stores
+PARTS=tools/stores
+
+for program in go node npm; do
+  command -v "$program" >/dev/null || {
+    echo "stores: $program is missing: install Go, Node.js and npm" >&2
+    exit 1
+  }
+done
+mkdir -p "$HERE/bin"
+server=$HERE/bin/fake-gcs-server
+if [[ ! -f $server || $PARTS/fake-gcs-server/go.sum -nt $server ]]; then
+  CGO_ENABLED=0 go build -C "$PARTS/fake-gcs-server" -trimpath -ldflags '-s -w' -o "$server" github.com/fsouza/fake-gcs-server
+fi
+if [[ ! -f $HERE/node_modules/.package-lock.json || $PARTS/package-lock.json -nt $HERE/node_modules/.package-lock.json ]]; then
+  cp "$PARTS/package.json" "$PARTS/package-lock.json" "$HERE/"
+  npm ci --prefix "$HERE" --silent --ignore-scripts --no-audit --no-fund
+fi
+tools/environment.sh moto
+tools/environment.sh s3
+tools/environment.sh azure
