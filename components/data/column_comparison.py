@@ -259,7 +259,7 @@ def _test_homogeneity(counts: npt.NDArray[np.int64]) -> float:
 
 def _count_tails(reference: npt.NDArray[np.float64], sample: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Return the number of values per sample below, between and above the outer quantiles of the reference; [2, 3]."""
-    low, high = np.quantile(reference, [_TAIL, 1 - _TAIL])
+    low, high = (float(np.quantile(reference, level)) for level in (_TAIL, 1 - _TAIL))
     return _count_bins([(values >= low).astype(np.intp) + (values > high) for values in (reference, sample)], 3)
 
 

@@ -45,11 +45,10 @@ class Metrics:
         def add(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
             return kind(f":tensorflow:serving:{name}", text, labels, registry=self._registry, **options)
 
-        names = (*_VERSION, "entrypoint", "status", "signature")
-        self._requests = add(_Count, "request_count", "Requests.", *names)
-        names = (*_VERSION, "API", "entrypoint", "signature")
+        self._requests = add(_Count, "request_count", "Requests.", *_VERSION, "entrypoint", "status", "signature")
         text = "Microseconds from a request's arrival to its answer."
-        self._latency = add(Histogram, "request_latency", text, *names, buckets=_MICROSECONDS)
+        labels = ("API", "entrypoint", "signature")
+        self._latency = add(Histogram, "request_latency", text, *_VERSION, *labels, buckets=_MICROSECONDS)
         # Cache the lookup of a metric by its labels, which takes longer than counting.
         self._count, self._observed = functools.cache(self._requests.labels), functools.cache(self._latency.labels)
         name = "batching_session:processed_batch_size"
@@ -58,8 +57,8 @@ class Metrics:
         text = "Requests that wait for a batch."
         self._waiting = add(Gauge, "batching_session:queue_length", text, *_VERSION, "signature")
         self._states = add(Gauge, "version_state", "30: available; 50: unloaded or failed to load.", *_VERSION)
-        text, names = "Values that are unusual for the training data.", (*_VERSION, "feature", "kind")
-        self._anomalies = add(_Count, "feature_anomalies_total", text, *names)
+        text = "Values that are unusual for the training data."
+        self._anomalies = add(_Count, "feature_anomalies_total", text, *_VERSION, "feature", "kind")
         add(_Count, "request_log_dropped", "Requests that the request log dropped.").set_function(dropped)
         ProcessCollector(registry=self._registry)
         register_gpus(self._registry)
