@@ -170,6 +170,7 @@ def test_invalid_requests(server: Server, path: str, body: Any, status: int, mes
     assert (answered, message in answer["error"]) == (status, True), answer
 
 
+@pytest.mark.extended
 def test_server_without_a_loaded_model_is_live_and_not_ready(tmp_path: Path) -> None:
     options = ("--model_name=line", f"--model_base_path={tmp_path / 'line'}", "--allow_unverified")
     with serving(tmp_path / "server", *options) as server:
