@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json
 import logging
 from collections.abc import Collection
 from dataclasses import replace
@@ -17,8 +18,10 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from components.base import recorded_config, user_code
 from components.base.errors import InputError, MachineError, PipelineError, find, to_error
+from components.base.object_store import is_object_store
 from components.compat.tfx.launcher import Metadata, NodeLauncher
 from pipeline.authoring import own_nodes
+from pipeline.core.artifact_copies import ArtifactCopies
 from pipeline.core.metadata.connection import (
     cancel,
     connect,
@@ -74,7 +77,7 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
             "run all nodes first, without --from",
         )
     if base is not None:
-        with metadata_of(store) as handle:
+        with metadata_of(store, find_copies(pipeline)) as handle:
             partial_run_utils.snapshot(handle, pipeline, base_run_id=base)
     return bytes(pipeline.SerializeToString())
 
@@ -136,7 +139,7 @@ def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
     """
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
-    root = _get_root(pipeline)
+    root, copies = _get_root(pipeline), find_copies(pipeline)
     store = store_of(pipeline)
     unfinished = [
         execution
@@ -150,6 +153,8 @@ def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
         for leftover in leftovers:
             if fileio.exists(leftover):
                 fileio.rmtree(leftover)
+            if copies is not None:
+                copies.remove(leftover)
     cancel(store, unfinished)
     return [execution.node for execution in unfinished]
 
@@ -170,12 +175,16 @@ def set_parameter(ir: bytes, node_id: str, name: str, value: str) -> bytes:
 def config_of(ir: bytes) -> tuple[str, str]:
     """Return the name of a compiled pipeline and its config as JSON, "" if it was not compiled from a config."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    return str(pipeline.pipeline_info.id), _read_config(pipeline)
+
+
+def _read_config(pipeline: Any) -> str:
     contexts = (context for node in nodes_of(pipeline).values() for context in node.contexts.contexts)
     configs = (
         recorded_config.join({name: value.field_value.string_value for name, value in context.properties.items()})
         for context in contexts
     )
-    return str(pipeline.pipeline_info.id), next(filter(None, configs), "")
+    return next(filter(None, configs), "")
 
 
 def root_of(ir: bytes, run_id: str) -> str:
@@ -185,12 +194,25 @@ def root_of(ir: bytes, run_id: str) -> str:
 
 def open_store(ir: bytes) -> Store:
     """Return the metadata store that a compiled pipeline writes to."""
-    return open_reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
+    pipeline = pipeline_pb2.Pipeline.FromString(ir)
+    return open_reader(store_of(pipeline), _get_root(pipeline) or None)
 
 
-def metadata_of(store: Location) -> Metadata:
-    """Return TFX's handle of a store that uses a connection of this project."""
-    return Metadata(make_connection_config(store), functools.partial(connect, store))
+def metadata_of(store: Location, copies: ArtifactCopies | None = None) -> Metadata:
+    """Return TFX's handle of a store that uses a connection of this project.
+
+    Args:
+      store: Location of the store.
+      copies: Where the artifacts are; see `find_copies`.
+    """
+    return Metadata(make_connection_config(store), functools.partial(connect, store, copies=copies))
+
+
+def find_copies(pipeline: Any) -> ArtifactCopies | None:
+    """Return the copies of artifacts that a run works with; None if TensorFlow opens the artifacts where they are."""
+    config = _read_config(pipeline)
+    url = (json.loads(config).get("runtime") or {}).get("artifacts") if config else None
+    return ArtifactCopies(_get_root(pipeline), url.rstrip("/")) if url and is_object_store(url) else None
 
 
 def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:
@@ -203,10 +225,12 @@ def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution
       earlier: Execution of the node in an earlier attempt at the same run. If None, this is the first attempt.
     """
     deployment = runner_utils.extract_local_deployment_config(pipeline)
+    copies = find_copies(pipeline)
     return NodeLauncher(
         earlier.id if earlier else None,
+        copies,
         pipeline_node=nodes_of(pipeline)[node_id],
-        mlmd_connection=metadata_of(store),
+        mlmd_connection=metadata_of(store, copies),
         pipeline_info=pipeline.pipeline_info,
         pipeline_runtime_spec=pipeline.runtime_spec,
         executor_spec=runner_utils.extract_executor_spec(deployment, node_id),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from ml_metadata import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as proto
@@ -37,6 +37,16 @@ launcher.execution_watcher = types.SimpleNamespace(ExecutionWatcher=_NoWatcher)
 _WORKING_DIR_INDEX = "__stateful_working_dir_index__"
 
 
+class Copies(Protocol):
+    """Copies artifacts between an object store and this machine."""
+
+    def download(self, path: str) -> None:
+        """Copy an artifact to a path of this machine, unless it is there."""
+
+    def upload(self, path: str) -> None:
+        """Copy an artifact from a path of this machine."""
+
+
 class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
     """TFX's launcher, which registers a second attempt at a node in the same way as the first attempt.
 
@@ -48,14 +58,29 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
     Hooks: the private `_register_or_reuse_execution` and `_pipeline_node`, and the execution property with the index of
     the stateful working folder.
 
+    If the artifacts are in an object store that the node cannot open, the launcher copies the inputs before it runs the
+    node, and the outputs before it registers them. Hook: the private `_run_executor`.
+
     Args:
       failed: ID of the execution of a failed attempt in the same run. None if this is the first attempt.
+      copies: Copies artifacts. None if the node opens the artifacts where they are.
       arguments: Arguments of TFX's launcher.
     """
 
-    def __init__(self, failed: int | None, **arguments: Any) -> None:
+    def __init__(self, failed: int | None, copies: Copies | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._failed = failed
+        self._copies = copies
+
+    def _run_executor(self, execution_info: Any) -> Any:
+        if self._copies is None:
+            return super()._run_executor(execution_info)
+        for uri in _list_uris(execution_info.input_dict):
+            self._copies.download(uri)
+        output = super()._run_executor(execution_info)
+        for uri in _list_uris(execution_info.output_dict):
+            self._copies.upload(uri)
+        return output
 
     def is_needed(self) -> bool:
         """Return whether the node has to run. Otherwise, register the outputs of an earlier execution as its outputs.
@@ -93,6 +118,10 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
             key: [artifact for artifact in artifacts if artifact.id not in linked] for key, artifacts in inputs.items()
         }
         return execution_lib.put_execution(handle, execution, contexts, input_artifacts=added)
+
+
+def _list_uris(artifacts: Mapping[str, Iterable[Any]]) -> list[str]:
+    return [artifact.uri for artifacts_of_key in artifacts.values() for artifact in artifacts_of_key]
 
 
 class Metadata(metadata.Metadata):  # type: ignore[misc]

@@ -16,6 +16,7 @@ from components.base.config_section import Section
 from components.base.errors import InputError
 from components.base.files import is_remote
 from components.base.node import Node, OptionalNode
+from components.base.object_store import is_object_store
 from components.data_gate.config import SchemaConfig, ValidationConfig
 from components.evaluator.config import EvaluationConfig
 from components.features.config import OPS, FeaturesConfig
@@ -138,6 +139,9 @@ class _Config(Section):
         root = Path(self.runtime.output).absolute() / self.pipeline.name
         pushed = self.push.directory or str(root / "pushed")
         artifacts = self.runtime.artifacts or str(root / "artifacts")
+        if is_object_store(artifacts):
+            # TensorFlow and Beam cannot open these URLs: nodes work with copies, see `core/artifact_copies`.
+            artifacts = str(root / "artifacts")
         return Paths(root, _absolute(pushed), _absolute(artifacts), self.metadata.location(root))
 
 

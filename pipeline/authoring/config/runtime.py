@@ -250,8 +250,9 @@ class RuntimeConfig(Section):
     output: Annotated[str, AfterValidator(_local)] = "out"
     """Folder on this machine for all output of runs. A pipeline writes to <output>/<name>."""
     artifacts: str | None = None
-    """Folder or URL for the artifacts of the nodes, such as gs://bucket/taxi. By default, <output>/<name>/artifacts. If
-    the engine runs on other machines, they must have access to it."""
+    """Folder or URL for the artifacts of the nodes, such as gs://bucket/taxi, s3://bucket/taxi or az://container/taxi.
+    By default, <output>/<name>/artifacts. With s3:// and az://, that folder has copies, which the nodes work with, so
+    the engine must run on this machine. With another value, an engine on other machines must have access to it."""
     engine: Engine = "direct"
     """Engine on which Beam runs. `--engine` selects another engine for a single run. The section with the name of the
     engine contains its settings."""

@@ -26,6 +26,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from components.base import recorded_config
 from components.base.errors import MachineError
 from components.compat.mlmd import InterceptedStore
+from pipeline.core.artifact_copies import ArtifactCopies
 from pipeline.core.metadata.location import Database, Location
 from pipeline.core.metadata.sql import (
     POSTGRESQL,
@@ -52,18 +53,22 @@ _FILE_ATTEMPTS, _SERVER_ATTEMPTS = 2, 9
 _UNFINISHED = ("NEW", "RUNNING")
 
 
-def open_reader(location: Location) -> Store:
+def open_reader(location: Location, copies: str | None = None) -> Store:
     """Open a store for reading; create an empty store if it does not exist.
+
+    Args:
+      location: Location of the store.
+      copies: Folder with copies of artifacts; see `Store`.
 
     Raises:
       MachineError: The store cannot be opened.
     """
     try:
-        return Store(location)
+        return Store(location, copies)
     except MachineError:
         # The store does not exist, or another process is creating its tables. `connect` raises for any other error.
         connect(location)
-    return Store(location)
+    return Store(location, copies)
 
 
 def make_connection_config(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> proto.ConnectionConfig:
@@ -105,12 +110,15 @@ def from_ir(config: proto.ConnectionConfig) -> Location:
     return Database(name, backend.host, backend.port, backend.database, backend.user, variable)
 
 
-def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> RetryingStore:
+def connect(
+    location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE, copies: ArtifactCopies | None = None
+) -> RetryingStore:
     """Open a store for changes.
 
     Args:
       location: Location of the store.
       mode: Mode of an SQLite file; see `make_connection_config`.
+      copies: Where the artifacts are, if the caller works with copies of them; see `RelocatedStore`.
 
     Raises:
       MachineError: The store could not be opened within the retry period (2 s for a file, 30 s for a server).
@@ -118,7 +126,7 @@ def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> Ret
     deadline = 0.0
     while True:
         try:
-            return RetryingStore(location, mode)
+            return RetryingStore(location, mode) if copies is None else RelocatedStore(location, mode, copies)
         except (RuntimeError, mlmd.errors.StatusError) as error:
             with contextlib.suppress(NoTablesError, UnreachableError):
                 # If a retry cannot help, for example after a wrong password, this raises an error with a clear message.
@@ -191,6 +199,22 @@ class RetryingStore(InterceptedStore):
         # that conflicting transactions are not retried at the same moment.
         time.sleep(random.SystemRandom().uniform(0, _PAUSE_SECONDS))
         self.take_connection(connect(self._location))
+
+
+class RelocatedStore(RetryingStore):
+    """A store that contains the URLs of artifacts, for a caller that works with the paths of their copies."""
+
+    def __init__(self, location: Location, mode: int, copies: ArtifactCopies) -> None:
+        super().__init__(location, mode)
+        self._copies = copies
+
+    def call(self, method_name: str, request: Message, response: Message) -> None:
+        """Send a request with URLs in place of paths, and replace them in the response."""
+        relocated = type(request)()
+        relocated.CopyFrom(request)
+        change_all(relocated, self._copies.to_url)
+        super().call(method_name, relocated, response)
+        change_all(response, self._copies.to_path)
 
 
 @contextlib.contextmanager

@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from components.base import recorded_config
+from components.base.object_store import is_object_store
 from pipeline.core.metadata.location import Location, location
 from pipeline.core.metadata.sql import Tables, prefix_range
 
@@ -166,6 +168,8 @@ class Store:
     Args:
       store: An existing SQLite file, or a database on a server. As text, a path or
         `postgresql://USER@HOST:PORT/DATABASE`; the password is in the environment variable METADATA_PASSWORD.
+      copies: Folder with copies of artifacts that are in an object store. By default, the folder `artifacts` beside an
+        SQLite file. The URI of an artifact that has a copy is the path of the copy.
 
     Raises:
       MachineError: The store does not exist or is not a metadata store. Every method also raises it if the file is
@@ -177,8 +181,10 @@ class Store:
       ...     print(run.name, [execution.node for execution in store.executions(run.name)])
     """
 
-    def __init__(self, store: Location | str) -> None:
-        self._tables = Tables(location(store) if isinstance(store, str) else store)
+    def __init__(self, store: Location | str, copies: str | None = None) -> None:
+        place = location(store) if isinstance(store, str) else store
+        self._tables = Tables(place)
+        self._copies = str(place.parent / "artifacts") if copies is None and isinstance(place, Path) else copies
 
     def runs(self, pipeline: str | None = None, newest: int | None = None, before: Run | None = None) -> list[Run]:
         """Return runs, newest first.
@@ -412,10 +418,26 @@ class Store:
         rows = self._tables.rows_in(query, sorted(set(numbers)), *values)
         return [Event(execution, artifact, key or "", kind) for _, execution, artifact, key, kind in sorted(rows)]
 
+    def _find_copy(self, uri: str) -> str:
+        """Return the path of an artifact's copy on this machine, or its URI if it does not have a copy."""
+        if self._copies is None or not is_object_store(uri):
+            return uri
+        # TFX's folders: node, output, number of the execution; a value is a file in the last one.
+        parts = uri.split("/")
+        copy = Path(self._copies, *parts[-4 if parts[-1] == "value" else -3 :])
+        return str(copy) if copy.exists() else uri
+
     def _make_artifacts(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, Artifact]:
         properties = self._read_properties(_PROPERTIES, [row[0] for row in rows])
         return {
-            number: Artifact(number, kind, uri or "", _ARTIFACT_STATES[state or 0], created / 1000, properties[number])
+            number: Artifact(
+                number,
+                kind,
+                self._find_copy(uri or ""),
+                _ARTIFACT_STATES[state or 0],
+                created / 1000,
+                properties[number],
+            )
             for number, kind, uri, state, created in rows
         }
 
