@@ -114,6 +114,9 @@ class PushConfig(Section):
     stage_on_push: Literal["stable", "first", "none"] = "stable"
     """Whether a pushed version becomes the stable version. stable: always, except while a canary runs; first: only if
     no version is stable yet; none: never."""
+    approval: Literal["none", "required"] = "none"
+    """Whether a person approves each push. none: a blessed model is pushed by the run; required: the run ends with a
+    model that waits for `models approve`, and only then is it pushed."""
     model_signing: ModelSigningConfig = Field(default_factory=ModelSigningConfig)
     """Signatures in OpenSSF's model signing format, with a private and a public key."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)

@@ -1,10 +1,8 @@
-"""The Pusher's executor: push a blessed model as a new version with a manifest, and assign its stage."""
+"""The Pusher's executor: push a blessed model as a new version, or record it as a candidate that waits for approval."""
 
 from __future__ import annotations
 
-import logging
 import os
-import time
 from typing import Any
 
 from tfx import types
@@ -14,16 +12,16 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
-from components.base.errors import MachineError
 from components.compat.tfx import executor_context
 from components.data.edge_models import PASSED, PUSHED
-from components.pusher import vertex_endpoint
+from components.pusher import candidate
+from components.pusher.candidate import Candidate
 from components.pusher.open_store import open_store
 from components.pusher.plan import PushPlan
 from components.pusher.provenance import collect_provenance
-from components.pusher.serving_state import Stages, State
-from components.pusher.store import Store, find_removable, private_key_file
-from components.results import version_manifest
+from components.pusher.publish import publish
+from components.pusher.store import private_key_file
+from components.results.version_manifest import Provenance
 
 
 class Executor(executor.Executor):  # type: ignore[misc]
@@ -40,7 +38,8 @@ class Executor(executor.Executor):  # type: ignore[misc]
         Args:
           input_dict: `model`; optionally `model_blessing`, `infra_blessing`, `evaluation`, `examples` and `edge`.
           output_dict: `pushed_model`. The model is copied to it, and its properties `pushed`, `pushed_destination` and
-            `pushed_version` are set as TFX's Pusher does.
+            `pushed_version` are set as TFX's Pusher does. With `push.approval: required`, nothing is pushed, and its
+            properties describe the candidate.
           exec_properties: `push_destination`, a PushDestination as JSON, and `plan`, a PushPlan as JSON.
 
         Raises:
@@ -57,7 +56,9 @@ class Executor(executor.Executor):  # type: ignore[misc]
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
-        private_key = private_key_file(os.environ, plan.push, directory)
+        waits = plan.push.approval == "required"
+        # The machine that approves the model signs it, so a run that waits does not need the key.
+        private_key = None if waits else private_key_file(os.environ, plan.push, directory)
         provenance = collect_provenance(input_dict, executor_context(self))
         model = self.GetModelPath(input_dict)
         store = open_store(directory)
@@ -67,10 +68,11 @@ class Executor(executor.Executor):  # type: ignore[misc]
         io_utils.copy_dir(model, pushed.uri)
         if _copy_edge(input_dict, f"{pushed.uri}/{PUSHED}"):
             model = pushed.uri
-        path, number = store.add(model, int(time.time()), provenance, private_key)
-        _assign_stage(store, plan, number, by=f"run {provenance.run}")
-        if plan.push.vertex is not None and plan.push.target == "vertex":
-            path = vertex_endpoint.deploy(plan.push.vertex, path, number)
+        if waits:
+            _record_candidate(pushed, directory, plan, provenance)
+            self._MarkNotPushed(pushed)
+            return
+        path, number = publish(store, plan, model, provenance, private_key)
         self._MarkPushed(pushed, pushed_destination=path, pushed_version=str(number))
 
     def GetModelPath(self, input_dict: dict[str, list[types.Artifact]]) -> str:  # noqa: N802 - TFX's name
@@ -79,6 +81,15 @@ class Executor(executor.Executor):  # type: ignore[misc]
         if checked and artifact_utils.get_single_instance(checked).get_int_custom_property("has_model"):
             return str(path_utils.stamped_model_path(artifact_utils.get_single_uri(checked)))
         return str(super().GetModelPath(input_dict))
+
+
+def _record_candidate(pushed: types.Artifact, directory: str, plan: PushPlan, provenance: Provenance) -> None:
+    """Record in the artifact what `models approve` publishes; the artifact's folder has the model's files."""
+    recorded = Candidate(
+        directory=directory, plan=plan, provenance=provenance, digest=candidate.compute_digest(pushed.uri)
+    )
+    for name, text in {**candidate.to_properties(recorded), candidate.APPROVAL: candidate.PENDING}.items():
+        pushed.set_string_custom_property(name, text)
 
 
 def _copy_edge(input_dict: dict[str, list[types.Artifact]], folder: str) -> bool:
@@ -90,48 +101,3 @@ def _copy_edge(input_dict: dict[str, list[types.Artifact]], folder: str) -> bool
         return False
     io_utils.copy_dir(passed, folder)
     return True
-
-
-def _assign_stage(store: Store, plan: PushPlan, number: int, by: str) -> None:
-    """Make a new version stable if the config says so, and remove old versions (`push.keep`).
-
-    The versions to remove are recorded before they are removed. A command that runs at the same time then cannot assign
-    a stage to one of them, and if this push is killed, the next push removes them.
-    """
-    settings = plan.push.rollout.model_copy(update={"model_name": plan.model_name})
-
-    def update(now: State) -> State:
-        _check_complete(store, number, now)
-        new = _promote(now, number, plan.push.stage_on_push, by).model_copy(update={"rollout": settings})
-        if plan.push.keep is None:
-            return new
-        return new.model_copy(update={"removing": find_removable(store, new, plan.push.keep)})
-
-    new = store.change(update)
-    if plan.push.keep is None:
-        return
-    removing = set(new.removing)
-    for version in sorted(removing):
-        store.remove(version)
-    if removing:
-        store.change(lambda now: now.model_copy(update={"removing": tuple({*now.removing} - removing)}))
-    logging.info("removed versions beyond push.keep: %s", sorted(removing) or "none")
-
-
-def _check_complete(store: Store, number: int, now: State) -> None:
-    """Raise a MachineError if another push removed the version or a part of it (`push.keep`)."""
-    if number in store.versions() and number not in now.removing:
-        folder = store.version(number)
-        if version_manifest.read(folder).files.keys() <= set(folder.files()):
-            return
-    raise MachineError(
-        f"{store.version(number)} was removed by another push that ran at the same time: push.keep",
-        "push again, or raise push.keep",
-    )
-
-
-def _promote(now: State, number: int, stage_on_push: str, by: str) -> State:
-    becomes_stable = stage_on_push == "stable" or (stage_on_push == "first" and now.stable is None)
-    if not becomes_stable or now.canary is not None:
-        return now
-    return now.change_stages("promote", Stages(stable=number), by)

@@ -1,4 +1,4 @@
-/* The protocol by which pushes, promotions and canaries share a push folder; see store.py and executor.py.
+/* The protocol by which pushes, promotions and canaries share a push folder; see store.py and publish.py.
 
    A change of registry.json is made under a lock, and the rollout's files are written after it, under the same lock.
    A process may end after each step; the kernel releases its lock. What a push removes (push.keep) it first records.

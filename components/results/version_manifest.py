@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 from pydantic import Field, FiniteFloat, ValidationError
 from pydantic_core import from_json
@@ -28,6 +28,19 @@ MODEL_SIGNATURE = "model.sig"
 
 _SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
 _REMEDY = "push the model again, or restore the version from a copy"
+
+
+class Approval(Section):
+    """Who approved the push of a model, when, and why."""
+
+    by: str = Field(min_length=1, max_length=100)
+    """Name of the approver as it was given. It is not authenticated."""
+    at: str
+    """Time of the approval, ISO 8601 in UTC."""
+    note: str = Field(min_length=1, max_length=500)
+    """Reason for the approval."""
+    account: str
+    """Account on the machine that the approval was given from."""
 
 
 class Provenance(Section):
@@ -49,6 +62,8 @@ class Provenance(Section):
     """SHA-256 of the run's config."""
     tfx: str
     tensorflow: str
+    approval: Approval | None = None
+    """The approval of the push. None if `push.approval` did not require one."""
 
 
 def spans(fingerprint: str, newest: int) -> tuple[int, ...]:
@@ -161,6 +176,16 @@ def describe(folder: Folder) -> dict[str, File]:
     return {path: _digest(folder, path) for path in sorted(folder.files()) if path != NAME}
 
 
+def compute_digest(files: Mapping[str, File]) -> str:
+    """Return the SHA-256 of the paths, contents and sizes of files, which identifies the content of a folder.
+
+    Args:
+      files: Digests of all files by path; see `describe`.
+    """
+    content = {path: file.model_dump() for path, file in sorted(files.items())}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
     """Return the manifest of a version.
 
@@ -169,15 +194,24 @@ def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
       provenance: Provenance of the version.
     """
     without_digest = Manifest(**provenance.model_dump(), files=dict(sorted(files.items())), digest="")
-    fields = without_digest.model_dump(mode="json", exclude={"digest"})
+    fields = _dump(without_digest)
+    del fields["digest"]
     content = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return without_digest.model_copy(update={"digest": hashlib.sha256(content).hexdigest()})
 
 
 def to_json(manifest: Manifest) -> bytes:
     """Return the content of manifest.json. Equal manifests result in equal bytes."""
-    fields = {"format": manifest.format, **manifest.model_dump(mode="json")}
+    fields = {"format": manifest.format, **_dump(manifest)}
     return json.dumps(fields, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def _dump(manifest: Manifest) -> dict[str, Any]:
+    """Return the fields as JSON values, without `approval` if it is None.
+
+    Manifests of earlier releases do not contain the field, and their bytes and digests must remain valid.
+    """
+    return manifest.model_dump(mode="json", exclude={"approval"} if manifest.approval is None else None)
 
 
 def write(folder: str | Path, provenance: Provenance) -> Manifest:

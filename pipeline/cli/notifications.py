@@ -24,6 +24,7 @@ from components.pusher.serving_state import Change
 from components.serving.check_result import ServingCheckResult
 from pipeline.authoring.config.notify import Event, NotifyConfig
 from pipeline.core.records import FAILED, NOT_BLESSED, REJECTED, NodeOutcome, RunResult, error_to_json
+from pipeline.core.text import describe_approval
 
 _MARGIN_SECONDS = 1.0
 """Time that is added to a hook's timeout, for starting and ending its process."""
@@ -91,7 +92,7 @@ def send_rollback(
 
 
 def send_run(hooks: Sequence[NotifyConfig], result: RunResult) -> None:
-    """Send a notification if a run on this machine failed or was rejected."""
+    """Send a notification if a run on this machine failed, was rejected, or waits for an approval."""
     events: dict[str, Event] = {FAILED: "failed", REJECTED: "rejected"}
     if event := events.get(result.state):
         failed = [node.id for node in result.nodes if node.state == FAILED]
@@ -99,12 +100,14 @@ def send_run(hooks: Sequence[NotifyConfig], result: RunResult) -> None:
         details = _collect_details(event, failed, result.error, summary.verdict, summary.checks, summary.serving)
         report = None if result.report is None else str(result.report)
         send(hooks, _make_run_notification(event, result.pipeline, result.run or None, details, report))
+    elif result.summary.awaits_approval:
+        _send_approval(hooks, result.pipeline, result.run, result.summary.metrics)
 
 
 def send_node(
     hooks: Sequence[NotifyConfig], pipeline: str, run: str, node: str, outcome: NodeOutcome, record: Mapping[str, Any]
 ) -> None:
-    """Send a notification if a node that an orchestrator ran has failed or has rejected the model.
+    """Send a notification if a node that an orchestrator ran has failed, has rejected the model, or waits for approval.
 
     Args:
       hooks: Hooks of the section `notify`.
@@ -126,8 +129,16 @@ def send_node(
         event, details = "rejected", _collect_details("rejected", [], None, verdict, checks, None)
     elif node == "InfraValidator" and serving is not None and not serving.passed:
         event, details = "rejected", _collect_details("rejected", [], None, verdict, checks, serving)
+    elif node == "Pusher" and record.get("awaits_approval"):
+        _send_approval(hooks, pipeline, run, record.get("metrics", {}))
     if event:
         send(hooks, _make_run_notification(event, pipeline, run, details, None))
+
+
+def _send_approval(hooks: Sequence[NotifyConfig], pipeline: str, run: str, metrics: Mapping[str, float]) -> None:
+    """Send a notification that the model of a run waits for an approval."""
+    text = f"run {run} of {pipeline} has ended, and its model is not pushed yet; {describe_approval(run)}"
+    send(hooks, Notification("approval", pipeline, run, text, {"metrics": dict(metrics)}))
 
 
 def _collect_details(

@@ -23,7 +23,7 @@ from pipeline.cli.output import make_table
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
-from pipeline.core.text import display_path, format_join, plain
+from pipeline.core.text import describe_approval, display_path, format_join, plain
 from pipeline.inspection.evaluation_tables import (
     CheckRow,
     format_slice_name,
@@ -294,6 +294,8 @@ def _format_end(result: RunResult) -> Text:
         text.append(f"\n{summary.serving}", style="default")
     if summary.pushed:
         text.append(f"\nmodel pushed to {summary.pushed}", style="default")
+    if summary.awaits_approval:
+        text.append(f"\nthe model is not pushed yet; {describe_approval(result.run)}", style="default")
     if result.state in ("failed", "interrupted") and result.nodes:
         text.append(f"\n--resume {result.run} continues from where it stopped", style="default")
     if result.report is not None:

@@ -71,6 +71,7 @@ _TEXTS = {
     },
     "models": {
         "models list": "list the pushed versions and their stages",
+        "models approve": "publish a blessed model that waits for an approval, and record who approved it",
         "models promote": "make a version the stable one",
         "models canary": "give a version a share of the traffic",
         "models rollout": "give a version growing shares of the traffic while it is no worse than the stable one",

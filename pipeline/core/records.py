@@ -213,6 +213,10 @@ class RunSummary:
     pushed: str | None = None
     """Folder of the pushed model."""
     pushed_version: str | None = None
+    awaits_approval: bool = False
+    """Whether the model waits for `models approve`, so that it is not pushed yet."""
+    approval: dict[str, str] = field(default_factory=dict)
+    """Approval of the push: `by`, `at` and `note`; empty if the push did not require one or waits for it."""
     model: str | None = None
     """Folder of the artifact with the trained model."""
     results: dict[str, Any] = field(default_factory=dict)

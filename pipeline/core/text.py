@@ -30,6 +30,11 @@ def format_join(join: Mapping[str, Any]) -> str:
     return f"joined {paths}: {join['matched']:,} of {join['rows']:,} rows have a match"
 
 
+def describe_approval(run: str) -> str:
+    """Return who has to do what before the model of a run is pushed (`push.approval: required`)."""
+    return f"it waits for an approval: python runner.py models approve {plain(run)} --by NAME --note TEXT"
+
+
 def format_time(seconds: float) -> str:
     """Format seconds since the epoch as local date and time."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")

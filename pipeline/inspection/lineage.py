@@ -20,7 +20,7 @@ OF_EARLIER_RUNS = ("baseline_model", "base_model")
 
 The graph contains these inputs but does not follow them, because it would then grow to all earlier runs.
 """
-_LABEL_PROPERTIES = ("span", "rows_read", "blessed", "pushed_version")
+_LABEL_PROPERTIES = ("span", "rows_read", "blessed", "pushed_version", "approved_by")
 """Properties that the label of an artifact shows."""
 
 

@@ -25,6 +25,7 @@ from components.evaluator.verdict import MissedClasses, SliceMetrics, Verdict
 from components.features import graph_files
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
+from components.pusher.candidate import APPROVAL, PENDING
 from components.results import device_memory, input_wait, task_load
 from components.results.task_load import TaskLoad
 from components.serving.check_result import FILE, ServingCheckResult
@@ -89,6 +90,8 @@ def summarize(store: Store, run: str) -> RunSummary:
         serving=_read_serving_check(_find_last(store, run, "InfraBlessing")),
         pushed=_read_text(pushed, "pushed_destination") if _read_count(pushed, "pushed") else None,
         pushed_version=_read_text(pushed, "pushed_version") if _read_count(pushed, "pushed") else None,
+        awaits_approval=_read_text(pushed, APPROVAL) == PENDING,
+        approval=_read_approval(pushed),
         model=model.uri if model else None,
         results=read_results(store, run),
     )
@@ -214,6 +217,12 @@ def _read_serving_check(blessing: Artifact | None) -> ServingCheckResult | None:
         return ServingCheckResult.from_json(file.read_text())
     # TFX's InfraValidator records only whether the model passed.
     return ServingCheckResult(server="", passed=bool(_read_count(blessing, "blessed")))
+
+
+def _read_approval(pushed: Artifact | None) -> dict[str, str]:
+    properties = {"by": "approved_by", "at": "approved_at", "note": "approval_note"}
+    texts = {name: _read_text(pushed, key) for name, key in properties.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _read_count(artifact: Artifact | None, key: str) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.base.errors import InputError, MachineError
+from components.pusher.candidate import APPROVAL, PENDING
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.maintenance import mark_deleted
 from pipeline.core.metadata.store import Artifact, Run, Store
@@ -34,6 +35,7 @@ def find_unused(store: Store, artifacts: Path, pipeline: str, keep: int, version
 
     - The inputs and outputs of the newest runs, including cached artifacts.
     - The lineage of all pushed versions that still exist.
+    - Models that wait for an approval and are newer than the latest pushed model, and their lineage.
     - The two latest blessed models and their lineage. The next run needs one of them as its baseline.
     - Artifacts outside the pipeline's folder.
 
@@ -98,17 +100,20 @@ def _collect_artifacts_of_runs(store: Store, runs: Collection[Run]) -> set[int]:
 
 
 def _collect_artifacts_of_models(store: Store, versions: Collection[str]) -> set[int]:
-    """Return the IDs of the pushed versions and the latest blessed models, with their lineage."""
+    """Return the IDs of the pushed versions, the candidates and the latest blessed models, with their lineage."""
     pushed = [
         artifact.id
         for version in versions
         for artifact in store.artifacts_with("PushedModel", "pushed_version", version)
     ]
+    # An older candidate than the latest pushed model is superseded.
+    waiting = [artifact.id for artifact in store.artifacts_with("PushedModel", APPROVAL, PENDING)]
+    waiting = [number for number in waiting if number > max(pushed, default=0)]
     blessings = store.newest_artifacts("ModelBlessing")
     # Retain two blessed models. If the latest one comes from the cache of a run, the other is the baseline of that run.
     blessed = [blessing.id for blessing in blessings if blessing.properties.get("blessed")][:2]
     retained: set[int] = set()
-    for number in (*pushed, *blessed):
+    for number in (*pushed, *waiting, *blessed):
         if number not in retained:
             retained |= set(lineage.trace(store, number, down=False).artifacts)
     return retained

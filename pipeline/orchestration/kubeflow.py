@@ -90,6 +90,11 @@ def list_warnings(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
     image_paths = [path for path in paths if not is_remote(path) and not path.startswith(f"{kubeflow.mount}/")]
     if image_paths:
         yield f"{', '.join(image_paths)} must be in the image, because the path is not below {kubeflow.mount}"
+    if config.push.approval == "required":
+        yield (
+            "push.approval: a run of Kubeflow Pipelines 2 cannot wait for a person, so it ends before the push; "
+            "approve its model with `python runner.py models approve`"
+        )
     variable = config.metadata.password_env
     if variable not in kubeflow.secrets:
         yield f"kubeflow.secrets does not set {variable}: the metadata store is opened without a password"

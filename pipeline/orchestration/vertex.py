@@ -55,6 +55,12 @@ def check(config: Config) -> None:
             "containers cannot start",
             "--set serving.check=server, which runs the server in the node's container",
         )
+    if config.push.approval == "required":
+        raise InputError(
+            "push.approval: expected none on Vertex AI Pipelines, received required, which is recorded in a metadata "
+            "store that the service does not have",
+            "--set push.approval=none --set push.stage_on_push=none, and make the version stable by `models promote`",
+        )
     for node in config.optional_nodes():
         node.check_managed(config)
 

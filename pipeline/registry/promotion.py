@@ -232,7 +232,7 @@ def _change(
         settings = push_folder.settings or current.rollout
         if settings.model_name is None:
             settings = settings.model_copy(update={"model_name": pipeline})
-        return current.change_stages(action, stages, _get_user(), reason).model_copy(update={"rollout": settings})
+        return current.change_stages(action, stages, get_user(), reason).model_copy(update={"rollout": settings})
 
     new_state = push_folder.store.change(update)
     # Run the command even if the stages are unchanged, so that repeating a command repairs a failed attempt.
@@ -264,7 +264,8 @@ def _make_apply_error(command: Sequence[str], problem: str) -> MachineError:
     )
 
 
-def _get_user() -> str:
+def get_user() -> str:
+    """Return the name of the account of this process."""
     # A container may run under a user ID without an entry in the password database.
     with contextlib.suppress(KeyError, OSError):
         return getpass.getuser()

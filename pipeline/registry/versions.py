@@ -124,6 +124,7 @@ class VersionListEntry:
       bytes: Total size of the version's files.
       digest: Digest of the manifest.
       problem: Reason why the manifest cannot be read. None if it can be read.
+      approval: Approver, time, note and account of the push's approval. None if it did not require one.
     """
 
     version: int
@@ -137,6 +138,7 @@ class VersionListEntry:
     bytes: int | None = None
     digest: str | None = None
     problem: str | None = None
+    approval: dict[str, str] | None = None
 
 
 def list_versions(push_folder: PushFolder) -> list[VersionListEntry]:
@@ -164,6 +166,7 @@ def _make_entry(push_folder: PushFolder, number: int, stage: str) -> VersionList
         blessed_by=manifest.blessed_by,
         bytes=sum(file.bytes for file in manifest.files.values()),
         digest=manifest.digest,
+        approval=manifest.approval.model_dump() if manifest.approval else None,
     )
 
 

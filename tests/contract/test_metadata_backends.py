@@ -23,10 +23,12 @@ from pipeline.core.metadata.maintenance import copy, migrate
 from pipeline.core.metadata.store import Store
 from pipeline.inspection import lineage
 from pipeline.inspection.report.live_pages import Pages
+from pipeline.registry import approval
 from tests.support.runs.command import light_command
 from tests.support.runs.store_writer import Writer, read_side_by_side, take_barrier, write_side_by_side
 from tests.support.runs.stored_history import History, write_history
 from tests.support.runs.toy_runs import result_of_toy, start_toy
+from tests.support.runs.waiting_run import write_waiting_run
 from tests.support.servers.databases import PASSWORD, Server
 
 pytestmark = pytest.mark.both_lines
@@ -121,6 +123,27 @@ def test_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
             Store(server.location).executions(run)[0].updated * 1000
         )
     assert len(seen) == 2
+
+
+def test_approval_of_a_push_is_recorded_in_it(server: Server, tmp_path: Path):
+    server.renew()
+    waiting = write_waiting_run(tmp_path, location=server.location)
+    store = Store(server.location)
+    [run] = store.runs("small")
+    note = "größer, 東京 'quoted' \\ \"twice\""
+    approved = approval.approve(server.location, store, run, "Ana Díaz", note)
+    again = approval.approve(server.location, store, run, "Eve", "me too")
+    assert (approved.is_new, again.is_new) == (True, False)
+    assert again.approval == approved.approval
+    assert [int(path.name) for path in waiting.versions] == [approved.version] == [again.version]
+    assert approval.list_pending(store, "small") == []
+    execution = store.execution("r1", "Approval")
+    assert execution is not None
+    assert (execution.state, store.parameters([execution.id])[execution.id]["approval_note"]) == ("COMPLETE", note)
+    pusher = store.execution("r1", "Pusher")
+    assert pusher is not None
+    [pushed] = store.outputs(pusher)["pushed_model"]
+    assert (pushed.properties["pushed"], pushed.properties["approved_by"]) == (1, "Ana Díaz")
 
 
 def test_any_text_comes_back_as_it_was(server: Server):

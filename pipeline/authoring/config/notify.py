@@ -1,4 +1,4 @@
-"""The section `notify`: webhooks and commands that receive failed runs, rejections, drift and rollbacks."""
+"""The section `notify`: webhooks and commands that receive failed runs, rejections, approvals, drift and rollbacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from components.base.config_section import Section
 
-Event = Literal["failed", "rejected", "drift", "rollback"]
+Event = Literal["failed", "rejected", "approval", "drift", "rollback"]
 """Events that cause a notification; see `NotifyConfig.events`."""
 
 
@@ -41,8 +41,9 @@ class NotifyConfig(Section):
     command: Annotated[Command, Field(min_length=1)] | None = None
     """Program and arguments, which are run without a shell. The program reads the JSON from standard input."""
     events: tuple[Event, ...] = get_args(Event)
-    """Events to send. failed: a run failed; rejected: a gate rejected the data or the model; drift: `due` or `monitor`
-    found drift; rollback: `models rollback` restored a version."""
+    """Events to send. failed: a run failed; rejected: a gate rejected the data or the model; approval: a
+    model waits for `models approve`; drift: `due` or `monitor` found drift; rollback: `models rollback` restored a
+    version."""
     timeout_seconds: PositiveFloat = 10
     """Time limit in seconds. After that, the request to the webhook is abandoned, or the command is killed."""
 

@@ -173,11 +173,15 @@ def _change_texts(values: Iterable[Any], change: Callable[[str], str]) -> tuple[
 
 
 @contextlib.contextmanager
-def hold_advisory_lock(database: Database) -> Iterator[None]:
-    """Hold the advisory lock of a database within the block. If the process is killed, the server releases the lock.
+def hold_advisory_lock(database: Database, purpose: str = "") -> Iterator[None]:
+    """Hold an advisory lock of a database within the block. If the process is killed, the server releases the lock.
 
     If the server does not answer, or another process holds the lock for longer than 10 s, the block runs without the
     lock.
+
+    Args:
+      database: The database.
+      purpose: Locks with different purposes do not exclude each other.
     """
     database_driver = select_driver(database)
     with contextlib.ExitStack() as stack:
@@ -185,7 +189,7 @@ def hold_advisory_lock(database: Database) -> Iterator[None]:
             connection = database_driver.connect()
             stack.callback(_close_all, [connection], database_driver.errors)
             # Derive the lock's number from the database's name, because all databases of a MySQL server share locks.
-            connection.cursor().execute(database_driver.lock, (zlib.crc32(database.name.encode()),))
+            connection.cursor().execute(database_driver.lock, (zlib.crc32(f"{database.name}{purpose}".encode()),))
         yield
 
 

@@ -24,6 +24,7 @@ from components.features.config import FeaturesConfig
 from components.results import version_manifest
 from pipeline.core.metadata.store import Artifact, Run, Store
 from pipeline.core.records import RunSummary
+from pipeline.core.text import describe_approval
 from pipeline.inspection import column_statistics, comparison, lineage, run_history, run_summary, training_curves
 from pipeline.inspection.column_statistics import Column, ColumnChange
 from pipeline.inspection.lineage import Lineage
@@ -208,7 +209,7 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     content.mistakes = _read_part(missing, "mistakes", lambda: _read_mistakes(outputs), None)
     if content.plots and content.plots.task == "multiclass":
         content.classes = _read_part(missing, "classes", lambda: _read_classes(outputs), [])
-    content.manifest = _read_part(missing, "pushed", lambda: _read_manifest(content.summary), None)
+    content.manifest = _read_part(missing, "pushed", lambda: _read_manifest(content.summary, run.name), None)
     content.lineage = _read_part(missing, "lineage", lambda: _trace_lineage(store, outputs), None)
     content.environment = _read_environment(outputs, content.manifest)
     return content
@@ -401,7 +402,9 @@ def _read_classes(outputs: _Outputs) -> list[str]:
     return graph_files.read_label_classes(graph.uri) if graph else []
 
 
-def _read_manifest(summary: RunSummary) -> version_manifest.Manifest:
+def _read_manifest(summary: RunSummary, run: str) -> version_manifest.Manifest:
+    if summary.awaits_approval:
+        raise _AbsentError(f"the model is not pushed yet; {describe_approval(run)}")
     if summary.pushed is None:
         raise _AbsentError("nothing was pushed")
     file = Path(summary.pushed) / version_manifest.NAME

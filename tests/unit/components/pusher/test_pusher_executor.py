@@ -16,6 +16,7 @@ from tfx.types.standard_artifacts import Examples, InfraBlessing, Model, ModelBl
 from components.base.errors import InputError
 from components.data.edge_models import EdgeModels
 from components.pusher import serving_state
+from components.pusher.candidate import from_properties
 from components.pusher.component import Pusher
 from components.pusher.config import PushConfig, RolloutConfig
 from components.pusher.executor import Executor
@@ -108,6 +109,30 @@ def test_pushes_in_the_same_second_get_different_versions(
     assert versions == [1700000000, 1700000001, 1700000002]
     visible = {path.name for path in (tmp_path / "pushed").iterdir() if not path.name.startswith(".")}
     assert visible == {*map(str, versions), "registry.json", "rollout"}
+
+
+def test_model_that_requires_an_approval_is_recorded_and_not_pushed(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only the machine that approves the model needs the key.
+    monkeypatch.setenv("TFX_PIPELINE_PRIVATE_KEY_FILE", str(tmp_path / "missing.pem"))
+    config = PushConfig.model_validate({"approval": "required"})
+    pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", config)
+    assert (pushed.get_int_custom_property("pushed"), pushed.get_string_custom_property("pushed_version")) == (0, "")
+    assert not (tmp_path / "pushed").exists()
+    properties = {name: value.string_value for name, value in pushed.mlmd_artifact.custom_properties.items()}
+    assert properties["approval"] == "pending"
+    candidate = from_properties(properties)
+    assert candidate is not None
+    assert (candidate.directory, candidate.plan.push) == (f"{tmp_path}/pushed", config)
+    described = {
+        path: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        for path, content in (("saved_model.pb", b"graph"), ("variables/variables.index", b"values"))
+    }
+    canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
+    assert candidate.digest == hashlib.sha256(canonical.encode()).hexdigest()
+    # An index of ML Metadata on PostgreSQL rejects texts of more than 2,704 bytes.
+    assert max(len(text.encode()) for text in properties.values()) <= 2400
 
 
 def test_model_that_is_not_blessed_is_not_pushed(model: Model, tmp_path: Path) -> None:

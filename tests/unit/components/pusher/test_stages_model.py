@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from components.pusher import executor, local_folder, rollout, serving_state
+from components.pusher import local_folder, publish, rollout, serving_state
 from components.pusher.config import PushConfig
 from components.pusher.plan import PushPlan
 from components.pusher.serving_state import State
@@ -26,7 +26,7 @@ from pipeline.registry.versions import PushFolder
 from tests.support.runs import pushed
 from tests.support.runs.stepped import Process, simulate, verify
 
-MODEL = Path(executor.__file__).with_name("stages.pml")
+MODEL = Path(publish.__file__).with_name("stages.pml")
 STEPS = ("=", "add", "promote", "canary", "save", "files", "remove", "refused", "crash")
 PLAN = PushPlan(push=PushConfig.model_validate({"keep": 1, "stage_on_push": "stable"}), model_name="taxi")
 
@@ -133,7 +133,7 @@ class Code:
         store = SteppedStore(local_folder.open_folder(str(self._folder)), process)
         _, added = store.add(str(self._model), 1, pushed.PROVENANCE)
         assert added == number
-        executor._assign_stage(store, PLAN, number, "test")
+        publish._assign_stage(store, PLAN, number, pushed.PROVENANCE)
 
     def _stage(self, number: int, begin: Callable[[PushFolder, int], object], process: Process) -> None:
         self._current.process = process

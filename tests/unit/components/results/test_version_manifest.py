@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from components.base.errors import InputError
 from components.results import version_manifest
-from components.results.version_manifest import Provenance
+from components.results.version_manifest import Approval, LocalFolder, Provenance
 
 PROVENANCE = Provenance(
     pipeline="taxi",
@@ -47,6 +47,31 @@ def verification_error(folder: Path) -> str:
     with pytest.raises(InputError) as raised:
         version_manifest.verify(folder)
     return raised.value.headline.replace(f"{folder}", "17")
+
+
+def test_approval_is_part_of_the_digest_and_absent_without_one(folder: Path, tmp_path: Path) -> None:
+    version_manifest.write(folder, PROVENANCE)
+    # Older releases refuse unknown fields, and manifests that they have written must keep their digests.
+    assert "approval" not in json.loads((folder / "manifest.json").read_text())
+    approval = Approval(by="Ana Diaz", at="2026-11-30T19:00:00+00:00", note="looked at the slices", account="ana")
+    approved = write(tmp_path / "approved" / "17", FILES)
+    written = version_manifest.write(approved, PROVENANCE.model_copy(update={"approval": approval}))
+    assert version_manifest.verify(approved) == written
+    manifest = (approved / "manifest.json").read_text()
+    assert json.loads(manifest)["approval"]["by"] == "Ana Diaz"
+    (approved / "manifest.json").write_text(manifest.replace("Ana Diaz", "Eve"))
+    assert "its digest does not match" in verification_error(approved)
+
+
+def test_digest_of_files_depends_on_every_path_and_byte(folder: Path) -> None:
+    digests = {version_manifest.compute_digest(version_manifest.describe(LocalFolder(folder)))}
+    (folder / "assets" / "empty").write_text("x")
+    digests.add(version_manifest.compute_digest(version_manifest.describe(LocalFolder(folder))))
+    (folder / "assets" / "empty").rename(folder / "assets" / "full")
+    files = version_manifest.describe(LocalFolder(folder))
+    digests.add(version_manifest.compute_digest(files))
+    assert len(digests) == 3
+    assert version_manifest.compute_digest(dict(reversed(files.items()))) in digests
 
 
 def test_written_manifest_is_read_and_verified(folder: Path) -> None:

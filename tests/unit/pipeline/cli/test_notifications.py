@@ -180,6 +180,13 @@ def make_result(state: str, error: PipelineError | None, summary: RunSummary, *n
             {"serving": "the serving check refuses the model: slow"},
         ),
         (
+            make_result("done", None, RunSummary(verdict="blessed", metrics={"auc": 0.75}, awaits_approval=True)),
+            "approval",
+            "run r7 of taxi has ended, and its model is not pushed yet; it waits for an approval: python runner.py "
+            "models approve r7 --by NAME --note TEXT",
+            {"metrics": {"auc": 0.75}},
+        ),
+        (
             make_refused_result(InputError("no rows", "add"), pipeline="taxi"),
             "failed",
             "a run of taxi failed: no rows",
@@ -187,7 +194,7 @@ def make_result(state: str, error: PipelineError | None, summary: RunSummary, *n
         ),
     ],
 )
-def test_failed_and_rejected_runs_are_reported(
+def test_failed_rejected_and_waiting_runs_are_reported(
     tmp_path: Path, result: RunResult, event: str, text: str, details: dict[str, Any]
 ) -> None:
     notifications.send_run([make_hook(command=make_append_command(tmp_path / "got"))], result)

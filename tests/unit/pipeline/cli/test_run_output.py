@@ -43,6 +43,15 @@ def test_last_line_is_the_path_of_the_report(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
 
 
+def test_run_that_waits_for_an_approval_says_who_has_to_do_what(capsys: pytest.CaptureFixture[str]):
+    summary = replace(SUMMARY, pushed=None, pushed_version=None, awaits_approval=True)
+    print_summary(make_result(summary=summary), "plain")
+    out = capsys.readouterr().out
+    assert "done in 61.2 s; the model is blessed" in out
+    command = "python runner.py models approve r1 --by NAME --note TEXT"
+    assert out.splitlines()[-1] == f"the model is not pushed yet; it waits for an approval: {command}"
+
+
 def test_plain_output_has_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = create_run(tmp_path, "toy", (), ())
     record.add_nodes({"Ingest": ()})

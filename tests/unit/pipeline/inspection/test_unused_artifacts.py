@@ -46,6 +46,19 @@ def test_lineage_of_a_pushed_version_is_retained(history: History):
     assert retained == {"rows 1", "model 2", "blessing 2", "pushed 2", "model 1"}, "with the model's baseline"
 
 
+def test_model_that_waits_for_an_approval_is_retained_until_a_newer_one_is_pushed(history: History):
+    add_blessed_models(history)
+    waiting = history.writer.artifact("PushedModel", str(history.location.parent / "artifacts" / "waiting"))
+    waiting.custom_properties["approval"].string_value = "pending"
+    Path(waiting.uri).mkdir()
+    history.artifacts["waiting"] = waiting
+    history.writer.execution("r3", "Pusher", outputs=[waiting], inputs={"model": history.artifacts["model 3"]})
+    assert {"waiting", "model 3", "rows 3"}.isdisjoint(list_unused_names(history, 1))
+    newer = history.writer.artifact("PushedModel", "", pushed=1, pushed_version="99")
+    history.writer.execution("r4", "Pusher", outputs=[newer])
+    assert {"waiting", "model 3", "rows 3"} <= list_unused_names(history, 1, "99")
+
+
 def test_latest_blessed_models_are_retained(history: History):
     history.writer.execution("r4", "ExampleGen")
     assert {"blessing 1", "model 1", "blessing 2", "model 2", "rows 1"}.isdisjoint(list_unused_names(history, 1))

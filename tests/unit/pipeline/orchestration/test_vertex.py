@@ -123,6 +123,7 @@ def test_driver_of_a_query_runs_before_the_cache_check(tmp_path: Path):
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
         ("serving.check=docker", "expected server on Vertex AI", "serving.check=server"),
+        ("push.approval=required", "expected none on Vertex AI", "push.approval=none"),
         ("predict={path: new.csv}", "have no driver", "runner.py predict"),
         ("vertex=null", "expected a section vertex", "docs/how-to/vertex.md"),
     ],

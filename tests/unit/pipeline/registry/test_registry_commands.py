@@ -91,6 +91,7 @@ def test_list_is_printed_as_json(command: Command) -> None:
         "bytes": 5006,
         "digest": manifest["digest"],
         "problem": None,
+        "approval": None,
     }
 
 

@@ -436,6 +436,25 @@ def test_live_page_polls_only_its_own_address(tmp_path: Path):
             assert re.findall(rf"{kind}-src 'sha256-([^']*)'", allowed[1]) == digests
 
 
+def test_approver_of_a_version_is_shown_and_escaped(tmp_path: Path):
+    writer = write_run(tmp_path)
+    name = "<script>alert(1)</script>"
+    facts = {"approved_by": name, "approved_at": "2026-11-30T19:00:00+00:00", "approval_note": "looked at the slices"}
+    pushed = writer.artifact("PushedModel", pushed=1, pushed_destination="/gone/7", pushed_version="7", **facts)
+    writer.execution("r1", "Pusher", outputs=(pushed,))
+    page = Parsed(render_page(tmp_path))
+    assert f"approved by {name} approved at 2026-11-30T19:00:00+00:00 note looked at the slices" in page.text
+    assert "script" not in page.tags
+
+
+def test_model_that_waits_for_an_approval_is_shown(tmp_path: Path):
+    writer = write_run(tmp_path)
+    writer.execution("r1", "Pusher", outputs=(writer.artifact("PushedModel", pushed=0, approval="pending"),))
+    text = Parsed(render_page(tmp_path)).text
+    assert "pushed version waits for an approval" in text
+    assert "it waits for an approval: python runner.py models approve r1 --by NAME --note TEXT" in text
+
+
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_pushed_version_is_shown_with_its_manifest(tmp_path: Path, is_signed: bool):
     folder = tmp_path / "pushed" / "7"
