@@ -58,6 +58,9 @@ _TEXTS = {
         "doctor": "check this machine: what is wrong, and how to fix it",
         "schema": "write the JSON Schema of the config, for editors",
     },
+    "scaffold": {
+        "scaffold project": "write a repository for a pipeline: config, own code, tests, image, Makefile, CI",
+    },
     "runs": {
         "runs list": "list the runs: state, duration, span, verdict, metrics, pushed version",
         "runs show": "show a run, node by node",
@@ -103,6 +106,7 @@ VERBS = {
 """The words of a verb → its module, description and group."""
 
 GROUPS = {
+    "scaffold": Group("write files to start from"),
     "runs": Group("look at runs", "list"),
     "models": Group("look at pushed versions, and direct traffic to them", "list"),
     "store": Group("look at the metadata store and the artifacts in it, and clean up"),

@@ -15,8 +15,8 @@ from pipeline.cli.verbs import ALIASES, GROUPS, VERBS, find_verb
 from tests.support.runs.command import ROOT, light_command
 
 
-def test_command_line_has_16_verbs_and_groups():
-    assert len({name.split()[0] for name in VERBS}) == 16
+def test_command_line_has_17_verbs_and_groups():
+    assert len({name.split()[0] for name in VERBS}) == 17
     assert {name.split()[0] for name in VERBS if " " in name} == set(GROUPS)
     assert all(verb.group == name.split()[0] for name, verb in VERBS.items() if " " in name)
 

@@ -1,0 +1,1 @@
+"""Verbs that write files to start from: `runner.py scaffold …`."""
