@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes .cache/engines: Flink, Spark, Beam's job server for each as one jar, Prism, and the schema of the Flink operator's
-# resources, for make test-engines.
+# Makes .cache/engines: Flink, Spark, Beam's job server for each as one jar, Prism, boot (Beam's program that starts a
+# worker in a container), and the schema of the Flink operator's resources, for make test-engines; and .cache/dataflow,
+# Google's descriptions of its APIs.
 #
 # Flink and Spark come from PyPI (tools/engines.txt), the job servers' parts and the schema from Maven Central
-# (tools/engines/*.sha256), Prism from Go's module proxy (tools/engines/prism/go.sum). Needs java 17, mvn and go. Does
-# nothing if all is there.
+# (tools/engines/*.sha256), Prism and boot from Go's module proxy (tools/engines/prism/go.sum). Needs java 17, mvn and
+# go. Does nothing if all is there.
 #
 #   tools/engines.sh          makes what is missing
 #   tools/engines.sh --lock   writes the checksums of what comes from Maven Central again
@@ -54,6 +55,7 @@ if [[ ${1-} == --lock ]]; then
 fi
 
 tools/environment.sh engines
+tools/environment.sh dataflow
 for engine in "${!DRIVERS[@]}"; do
   jar=$HERE/job-server-$engine.jar
   if [[ ! -f $jar || $PARTS/pom.xml -nt $jar ]]; then
@@ -68,7 +70,10 @@ if [[ ! -f $HERE/flink-operator.yml || $PARTS/flink-operator.sha256 -nt $HERE/fl
   .venv/bin/python -m zipfile --extract "$scratch"/operator/*.jar "$scratch/operator"
   mv "$scratch/operator/META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml" "$HERE/flink-operator.yml"
 fi
-prism=$HERE/bin/prism
-if [[ ! -f $prism || $PARTS/prism/go.sum -nt $prism ]]; then
-  go build -C "$PARTS/prism" -trimpath -o "$prism" github.com/apache/beam/sdks/v2/go/cmd/prism
-fi
+for program in prism:go/cmd/prism boot:python/container; do
+  file=$HERE/bin/${program%:*}
+  if [[ ! -f $file || $PARTS/prism/go.sum -nt $file ]]; then
+    # Without C, because boot also runs where this machine's libraries are not.
+    CGO_ENABLED=0 go build -C "$PARTS/prism" -trimpath -o "$file" "github.com/apache/beam/sdks/v2/${program#*:}"
+  fi
+done

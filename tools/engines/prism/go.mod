@@ -2,7 +2,10 @@ module prism
 
 go 1.26.0
 
-tool github.com/apache/beam/sdks/v2/go/cmd/prism
+tool (
+	github.com/apache/beam/sdks/v2/go/cmd/prism
+	github.com/apache/beam/sdks/v2/python/container
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect

@@ -17,7 +17,7 @@ from pipeline.orchestration import engines
 from pipeline.orchestration.engines import direct
 
 HOW_TO = Path(__file__).parents[5] / "docs" / "how-to"
-PAGES = "".join((HOW_TO / name).read_text(encoding="utf-8") for name in ("engines.md", "flink.md"))
+PAGES = "".join((HOW_TO / name).read_text(encoding="utf-8") for name in ("engines.md", "flink.md", "dataflow.md"))
 NONE = "--sdk_container_image=none"
 IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 JOBS = "pipeline.orchestration.engines.job_runner"
@@ -177,6 +177,12 @@ def test_dataflow_fields_become_options() -> None:
 )
 def test_invalid_dataflow_section_is_rejected(change: dict[str, Any], message: str) -> None:
     assert message in get_error("dataflow", DATAFLOW | change)
+
+
+def test_option_that_only_writes_a_template_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"received --template_location=gs://b/t, .* use --dataflow_job_file"):
+        RuntimeConfig(engine="direct", beam_args=("--template_location=gs://b/t",))
+    assert RuntimeConfig(beam_args=("--dataflow_job_file=gs://b/t",)).beam_args == ("--dataflow_job_file=gs://b/t",)
 
 
 @pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkJobs"), ("spark", "SparkJobs")])
