@@ -16,6 +16,7 @@ PACKAGES=(buildah containerd containernetworking-plugins debootstrap iptables co
 # Modules that bring definitions of resources alone: no program is built from them.
 ISTIO=istio.io/api@v1.31.4
 KSERVE=github.com/kserve/kserve@v0.15.2
+TRAINER=github.com/kubeflow/trainer/v2@v2.3.0
 
 die() {
   echo "cluster: $*" >&2
@@ -49,16 +50,18 @@ programs() { # does nothing if their sources are those of the last time: Go's ow
 
 definitions() {
   if (cd "$HERE/manifests" && sha256sum --check --quiet -) <"$PARTS/manifests.sha256" &>/dev/null; then return; fi
-  local jobset operator istio kserve out=$HERE/manifests
+  local jobset operator istio kserve trainer out=$HERE/manifests
   jobset=$(folder_of "$PARTS" sigs.k8s.io/jobset)
   operator=$(folder_of "$PARTS/training-operator" github.com/kubeflow/training-operator)
   istio=$(folder_of . "$ISTIO")
   kserve=$(folder_of . "$KSERVE")
+  trainer=$(folder_of . "$TRAINER")
   mkdir -p "$out"
   "$HERE/bin/kubectl" kustomize "$jobset/config/default" >"$out/jobset.yaml"
   "$HERE/bin/kubectl" kustomize "$operator/manifests/overlays/standalone" >"$out/training-operator.yaml"
   "$HERE/bin/kubectl" kustomize "$kserve/config/crd/full" >"$out/kserve.yaml"
   cp --no-preserve=mode "$istio/kubernetes/customresourcedefinitions.gen.yaml" "$out/istio.yaml"
+  cat "$trainer"/manifests/base/crds/trainer.kubeflow.org_{trainingruntimes,trainjobs}.yaml >"$out/trainer.yaml"
   (cd "$out" && sha256sum --check --quiet -) <"$PARTS/manifests.sha256" ||
     die "the definitions in .cache/cluster/manifests are not those of $PARTS/manifests.sha256"
 }

@@ -350,6 +350,9 @@ class TrainingConfig(Section):
             raise ValueError(f"new_ids has an effect with warm_start, received {self.new_ids}; remove it")
         if self.where is not None and strategy.kind == "tpu":
             raise ValueError("where: a job does not support a TPU; remove it, and run on a TPU VM")
+        if self.where is not None and self.where.kind == "trainjob" and strategy.is_elastic:
+            # Kubeflow Trainer sets the completions of each Job to its parallelism.
+            raise ValueError("where.kind: expected jobset with strategy.max_workers, received trainjob")
         if strategy.kind == "multi_worker" and self.batch_size % strategy.workers:
             raise ValueError(
                 f"batch_size is shared by the workers of multi_worker; expected a multiple of {strategy.workers}, "

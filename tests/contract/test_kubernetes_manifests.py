@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.cluster, has_api_server]
 
 STRATEGIES = ("{kind: none}", "{kind: multi_worker, workers: 4}", "{kind: parameter_server, workers: 3, ps: 2}")
 WHERE = (
-    "training.where={kind: jobset, image: i, resources: {cpu: 2, memory: 4Gi}, service_account: trainer, "
+    "training.where={kind: KIND, image: i, resources: {cpu: 2, memory: 4Gi}, service_account: trainer, "
+    "queue: gpus, isolated: true, spread: topology.kubernetes.io/zone, "
     "volumes: {/mnt/train: {persistentVolumeClaim: {claimName: train}}}}"
 )
 
@@ -29,31 +30,30 @@ WHERE = (
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with api_server(tmp_path_factory.mktemp("api-server") / "server") as cluster:
-        known = [
-            document for name in ("jobset", "training-operator", "istio", "kserve") for document in definitions(name)
-        ]
+        names = ("jobset", "trainer", "training-operator", "istio", "kserve")
+        known = [document for name in names for document in definitions(name)]
         cluster.apply(*(document for document in known if document["kind"] == "CustomResourceDefinition"))
         cluster.wait_for("condition=Established", "crd", "--all")
         yield cluster
 
 
-def job(strategy: str) -> manifests.Job:
-    training = load(
-        "configs/taxi.yaml", [f"training.strategy={strategy}", "training.evaluator=true", WHERE]
-    ).config.training
+def job(kind: str, strategy: str) -> manifests.Job:
+    sets = [f"training.strategy={strategy}", "training.evaluator=true", WHERE.replace("KIND", kind)]
+    training = load("configs/taxi.yaml", sets).config.training
     assert training.where is not None
     return manifests.Job("train-taxi", training, training.where, "/mnt/train/job.json", (1, 1))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", ["tfjob", "jobset"])
+@pytest.mark.parametrize("kind", ["jobset", "trainjob", "tfjob"])
 def test_job_of_a_training(cluster: Cluster, kind: str, strategy: str) -> None:
-    cluster.apply(manifests.MANIFESTS[kind](job(strategy)), dry_run=True)
+    training = job(kind, strategy)
+    cluster.apply(*manifests.companion_manifests(training), manifests.MANIFESTS[kind](training), dry_run=True)
 
 
 def test_unknown_field_is_refused(cluster: Cluster) -> None:
     """Without this check, the other tests of this file would accept everything."""
-    manifest = manifests.tfjob_manifest(job(STRATEGIES[1]))
+    manifest = manifests.tfjob_manifest(job("tfjob", STRATEGIES[1]))
     manifest["spec"]["tfReplicaSpecs"]["Worker"]["replica"] = 2
     with pytest.raises(AssertionError, match=r"Worker.replica: field not declared in schema"):
         cluster.apply(manifest, dry_run=True)

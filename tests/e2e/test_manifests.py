@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,15 +38,33 @@ PARAMETER_SERVER = {"kind": "parameter_server", "workers": 2, "ps": 2}
 MULTI_WORKER = {"kind": "multi_worker", "workers": 2}
 
 
+HARDENED = """
+set -e
+volume=$1
+shift
+mount --bind "$volume" /mnt
+mount -t tmpfs tmpfs /tmp
+mkdir -p "$volume"
+mount --move /mnt "$volume"
+mount -o remount,bind,ro /
+if touch /writable 2>/dev/null; then exit 99; fi
+exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "$@"
+"""
+"""A shell script that runs a command as `hardened` has it: a read-only root, an empty /tmp, no capabilities. Its first
+argument is the folder that stays writable."""
+
+
 class Job:
     """A TFJob whose tasks are processes of this machine. As a context, it kills the remaining processes at its end.
 
     Args:
       manifest: of the TFJob.
       logs: the folder of the logs, one for each start of a task.
+      wrapper: Command line that is put before the command of each task.
     """
 
-    def __init__(self, manifest: dict[str, Any], logs: Path) -> None:
+    def __init__(self, manifest: dict[str, Any], logs: Path, wrapper: Sequence[str] = ()) -> None:
+        self._wrapper = wrapper
         self.tasks = {f"{task.type}-{task.index}": task for task in tasks(manifest)}
         self.lead_tasks = [
             name for name in self.tasks if name.startswith("worker" if _all_workers(manifest) else "chief")
@@ -70,9 +89,13 @@ class Job:
             assert python == "python"
             with self._log(name, len(self._processes[name])).open("wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, *arguments],
+                    [*self._wrapper, sys.executable, *arguments],
                     cwd=ROOT,
-                    env={**os.environ, "TF_CONFIG": json.dumps(self.tasks[name].tf_config)},
+                    env={
+                        **os.environ,
+                        **self.tasks[name].environment,
+                        "TF_CONFIG": json.dumps(self.tasks[name].tf_config),
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -134,7 +157,9 @@ def assert_made(prepared: Prepared, to: Path, *more: str) -> None:
     """Check that exactly the outputs of the job file exist, and `more` in the ModelRun."""
     assert {entry.name for entry in to.iterdir()} == {"job.json", "model", "model_run"}
     assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving", "skew_sample"}
-    assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints", *more}
+    model_run = {entry.name for entry in (to / "model_run").iterdir()}
+    # The Trainer reads the wait for input of the job's lead from this file.
+    assert model_run - {"input_wait.json"} == {"train", "checkpoints", *more}
     assert trainer_runs.auc(prepared, to) > 0.95
 
 
@@ -146,6 +171,17 @@ def test_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, An
             assert job.wait(name) == 0, job.log_tail(name)
         assert job.running() == set(job.tasks) - set(job.lead_tasks)
         assert job.steps(job.lead_tasks[0])[-1] == CONFIG["steps"]
+    assert_made(prepared, tmp_path / "to")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a read-only root file system")
+def test_hardened_tasks_train(prepared: Prepared, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    # The volume has both the run's artifacts and the outputs of the job.
+    wrapper = ["unshare", "--mount", "sh", "-c", HARDENED, "sh", str(tmp_path_factory.getbasetemp())]
+    with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to"), tmp_path, wrapper) as job:
+        assert {task.environment["HOME"] for task in job.tasks.values()} == {"/tmp"}  # noqa: S108 - in the container
+        assert job.wait("chief-0") == 0, job.log_tail("chief-0")
     assert_made(prepared, tmp_path / "to")
 
 

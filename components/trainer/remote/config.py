@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, field_validator, model_validator
 
 from components.base.config_section import Section, check_fields_of_kind
 
-_KUBERNETES = ("tfjob", "jobset")
+_KUBERNETES = ("jobset", "trainjob", "tfjob")
+_KUBERNETES_FIELDS = (
+    *("node_selector", "tolerations", "priority_class", "shared_memory", "spread"),
+    *("queue", "isolated", "hardened"),
+)
 _KINDS = {
-    **dict.fromkeys(("node_selector", "tolerations", "priority_class", "shared_memory", "spread"), _KUBERNETES),
+    **dict.fromkeys(_KUBERNETES_FIELDS, _KUBERNETES),
     **dict.fromkeys(("accelerator", "accelerators", "spot"), ("vertex",)),
 }
 """Field → the kinds of services that have it."""
@@ -22,15 +26,15 @@ class TaskConfig(Section):
     """The machines of tasks."""
 
     resources: dict[str, str | int] = Field(default_factory=dict)
-    """tfjob, jobset: requests and limits of each task, such as `{cpu: 4, memory: 16Gi, nvidia.com/gpu: 1}`."""
+    """Kubernetes: requests and limits of each task, such as `{cpu: 4, memory: 16Gi, nvidia.com/gpu: 1}`."""
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """tfjob, jobset: labels of the nodes, such as `{cloud.google.com/gke-spot: "true"}`."""
+    """Kubernetes: labels of the nodes, such as `{cloud.google.com/gke-spot: "true"}`."""
     tolerations: tuple[dict[str, Any], ...] = ()
-    """tfjob, jobset: taints of nodes that the tasks tolerate, in Kubernetes' form."""
+    """Kubernetes: taints of nodes that the tasks tolerate, in Kubernetes' form."""
     priority_class: str | None = None
-    """tfjob, jobset: name of a PriorityClass."""
+    """Kubernetes: name of a PriorityClass."""
     shared_memory: str | None = None
-    """tfjob, jobset: size of /dev/shm, such as 8Gi, through which GPUs of a machine exchange gradients. It is a part of
+    """Kubernetes: size of /dev/shm, such as 8Gi, through which GPUs of a machine exchange gradients. It is a part of
     the task's memory. Default: what the cluster sets, often 64Mi."""
     machine: str = "n1-standard-8"
     """vertex: the machine type of each task."""
@@ -43,8 +47,9 @@ class TaskConfig(Section):
 class WhereConfig(TaskConfig):
     """A service that trains, and the resources of its tasks."""
 
-    kind: Literal["tfjob", "jobset", "vertex"]
-    """tfjob: a TFJob of Kubeflow's training operator 1.x; jobset: a JobSet of Kubernetes; vertex: a CustomJob of Vertex
+    kind: Literal["jobset", "trainjob", "tfjob", "vertex"]
+    """jobset: a JobSet of Kubernetes; trainjob: a TrainJob of Kubeflow Trainer v2, which creates such a JobSet; tfjob
+    (legacy): a TFJob of Kubeflow's training operator 1.x, which is no longer developed; vertex: a CustomJob of Vertex
     AI."""
     image: str = Field(min_length=1)
     """The container image: this project in its working folder, and its packages in the versions of this run."""
@@ -52,8 +57,17 @@ class WhereConfig(TaskConfig):
     """Role → what differs from the other tasks, such as `ps: {resources: {cpu: 4, memory: 64Gi}}`. A single task, as
     with `strategy: none`, is a worker."""
     spread: str | None = None
-    """tfjob, jobset: a label of nodes whose values the tasks are spread over, if possible, such as
+    """Kubernetes: a label of nodes whose values the tasks are spread over, if possible, such as
     topology.kubernetes.io/zone."""
+    queue: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] | None = None
+    """Kubernetes: LocalQueue of Kueue, which keeps the job suspended until its quota suffices for all tasks. The time
+    in the queue does not count towards `start_minutes`."""
+    isolated: bool = False
+    """Kubernetes: whether to create a NetworkPolicy that admits only the tasks of the same job to the tasks' port,
+    because TensorFlow does not authenticate its peers. It has an effect if the cluster's network supports policies."""
+    hardened: bool = True
+    """Kubernetes: whether the tasks run with a read-only root file system and without privileges, as the Pod Security
+    Standard *restricted* demands. /tmp is an empty volume. A run by root starts tasks as root nevertheless."""
     spot: bool = False
     """vertex: use spot machines, which may be taken away at any time. On Kubernetes, select their nodes by
     `node_selector` and `tolerations`."""
@@ -62,12 +76,12 @@ class WhereConfig(TaskConfig):
     service_account: str | None = None
     """The service account of the tasks."""
     namespace: str | None = None
-    """tfjob, jobset: the namespace. Default: the namespace of the context, or of the Trainer's pod."""
+    """Kubernetes: the namespace. Default: the namespace of the context, or of the Trainer's pod."""
     context: str | None = None
-    """tfjob, jobset: a context of the kubeconfig (KUBECONFIG, or ~/.kube/config). Default: the current context; without
+    """Kubernetes: a context of the kubeconfig (KUBECONFIG, or ~/.kube/config). Default: the current context; without
     a kubeconfig, the service account of the Trainer's pod."""
     volumes: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """tfjob, jobset: mount path → source of a Kubernetes volume, such as
+    """Kubernetes: mount path → source of a Kubernetes volume, such as
     `/mnt/train: {persistentVolumeClaim: {claimName: train}}`. The run's artifacts must be below a mount path, or in an
     object store."""
     project: str | None = None

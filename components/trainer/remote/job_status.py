@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 class State(enum.Enum):
     """State of a job."""
 
+    QUEUED = "queued"
+    """A queue has suspended the job until there are resources for all tasks."""
     WAITING = "waiting"
     """All tasks are still waiting."""
     RUNNING = "running"

@@ -24,23 +24,35 @@ from components.trainer.remote.manifests import CONTAINER
 _KINDS = {
     "tfjob": ("kubeflow.org", "v1", "tfjobs"),
     "jobset": ("jobset.x-k8s.io", "v1alpha2", "jobsets"),
+    "trainjob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
 }
 """Kind → group, version and plural of its objects."""
+_COMPANIONS = {
+    "TrainingRuntime": ("trainer.kubeflow.org", "v1alpha1", "trainingruntimes"),
+    "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
+}
+"""Kind of an object that belongs to a job → its group, version and plural."""
+_JOBSET_LABELS = (
+    "jobset.sigs.k8s.io/jobset-name",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "batch.kubernetes.io/job-completion-index",
+)
 _LABELS = {
     "tfjob": (
         "training.kubeflow.org/job-name",
         "training.kubeflow.org/replica-type",
         "training.kubeflow.org/replica-index",
     ),
-    "jobset": (
-        "jobset.sigs.k8s.io/jobset-name",
-        "jobset.sigs.k8s.io/replicatedjob-name",
-        "batch.kubernetes.io/job-completion-index",
-    ),
+    "jobset": _JOBSET_LABELS,
+    "trainjob": _JOBSET_LABELS,
 }
 """Kind → the labels of a pod with the job's name, the task's role and its index."""
-_CONDITIONS = {"Succeeded": State.SUCCEEDED, "Completed": State.SUCCEEDED, "Failed": State.FAILED}
-"""Condition of a TFJob or a JobSet → its final state."""
+_CONDITIONS = {
+    **dict.fromkeys(("Succeeded", "Completed", "Complete"), State.SUCCEEDED),
+    "Failed": State.FAILED,
+    "Suspended": State.QUEUED,
+}
+"""Condition of a TFJob, a JobSet or a TrainJob → its state."""
 _FINAL_REASONS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 """Reasons for which a waiting container will never start."""
 _SECONDS = 30.0
@@ -66,20 +78,25 @@ class KubernetesJobs:
         self._objects = kubernetes.client.CustomObjectsApi(client)
         self._core = kubernetes.client.CoreV1Api(client)
         self._namespace = where.namespace or namespace
-        self._group, self._version, self._plural = _KINDS[where.kind]
+        self._resource = _KINDS[where.kind]
+        self._companions = [
+            *(["TrainingRuntime"] if where.kind == "trainjob" else []),
+            *(["NetworkPolicy"] if where.isolated else []),
+        ]
         self._kind = where.kind
         self._logs = logs
         self._lead = lead
         self._followed: dict[str, threading.Thread] = {}
 
     def submit(self, manifest: dict[str, Any]) -> None:
-        """Create a job, unless a job of this name exists.
+        """Create a job, or an object that belongs to it, unless it exists.
 
         Raises:
           InputError: If Kubernetes refuses the request.
           MachineError: If Kubernetes does not answer.
         """
-        self._request(self._objects.create_namespaced_custom_object, body=manifest)
+        resource = _COMPANIONS.get(manifest["kind"], self._resource)
+        self._request(self._objects.create_namespaced_custom_object, resource, body=manifest)
 
     def status(self, name: str) -> JobStatus | None:
         """Return the status of a job, and follow the logs of its tasks; None if the job does not exist.
@@ -88,9 +105,9 @@ class KubernetesJobs:
           InputError: If Kubernetes refuses the request.
           MachineError: If Kubernetes does not answer.
         """
-        job = self._request(self._objects.get_namespaced_custom_object, name=name)
+        job = self._request(self._objects.get_namespaced_custom_object, self._resource, name=name)
         if job is None:
-            return None
+            return self._describe_remains(name)
         status = job.get("status") or {}
         state, message = State.RUNNING, ""
         for condition in status.get("conditions") or ():
@@ -99,7 +116,7 @@ class KubernetesJobs:
         by_name, by_role, by_index = _LABELS[self._kind]
         selector = f"{by_name}={name}"
         pods = self._call(
-            self._core.list_namespaced_pod, self._namespace, label_selector=selector, _request_timeout=_SECONDS
+            "pods", self._core.list_namespaced_pod, self._namespace, label_selector=selector, _request_timeout=_SECONDS
         )
         tasks, failed = {}, []
         for pod in pods.items if pods else ():
@@ -118,26 +135,38 @@ class KubernetesJobs:
             state = State.WAITING
         return JobStatus(state, message, tasks, tuple(failed), int(status.get("restarts", 0)))
 
+    def _describe_remains(self, name: str) -> JobStatus | None:
+        """Return the status of a deleted job, which is None once the objects that belong to it are deleted as well."""
+        for kind in self._companions:
+            if self._request(self._objects.get_namespaced_custom_object, _COMPANIONS[kind], name=name):
+                return JobStatus(State.FAILED, f"it is deleted, but its {kind} is not")
+        return None
+
     def delete(self, name: str) -> None:
-        """Delete a job with its tasks, which get SIGTERM, if the job exists.
+        """Delete a job with its tasks, which get SIGTERM, and the objects that belong to it, if they exist.
 
         Raises:
           InputError: If Kubernetes refuses the request.
           MachineError: If Kubernetes does not answer.
         """
-        self._request(self._objects.delete_namespaced_custom_object, name=name, propagation_policy="Foreground")
+        for resource in (self._resource, *(_COMPANIONS[kind] for kind in self._companions)):
+            self._request(
+                self._objects.delete_namespaced_custom_object, resource, name=name, propagation_policy="Foreground"
+            )
 
     def join_logs(self, seconds: float) -> None:
         """Wait until the logs of ended tasks are complete, at most this long for each log."""
         for thread in self._followed.values():
             thread.join(seconds)
 
-    def _request(self, call: Callable[..., Any], **arguments: Any) -> Any:
+    def _request(self, call: Callable[..., Any], resource: tuple[str, str, str], **arguments: Any) -> Any:
+        group, version, plural = resource
+        objects = f"{plural}.{group}"
         return self._call(
-            call, self._group, self._version, self._namespace, self._plural, _request_timeout=_SECONDS, **arguments
+            objects, call, group, version, self._namespace, plural, _request_timeout=_SECONDS, **arguments
         )
 
-    def _call(self, call: Callable[..., Any], *positional: Any, **arguments: Any) -> Any:
+    def _call(self, objects: str, call: Callable[..., Any], *positional: Any, **arguments: Any) -> Any:
         """Return the answer; None if the object to create exists, or the object to read or delete does not exist."""
         try:
             return call(*positional, **arguments)
@@ -145,7 +174,7 @@ class KubernetesJobs:
             if error.status == (409 if "create" in call.__name__ else 404):
                 return None
             if error.status and 400 <= error.status < 500 and error.status != 429:
-                action = f"{call.__name__.partition('_')[0]} {self._plural}.{self._group}"
+                action = f"{call.__name__.partition('_')[0]} {objects}"
                 raise InputError(
                     f"training.where: Kubernetes refuses to {action} in namespace {self._namespace}: "
                     f"{_get_message(error)}",

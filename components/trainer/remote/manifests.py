@@ -1,7 +1,8 @@
 """Manifests that start a config's training tasks on a cluster.
 
-A TFJob (kubeflow.org/v1) for Kubeflow's training operator, release 1.x; a JobSet (jobset.x-k8s.io/v1alpha2), which
-Kubeflow Trainer v2 installs instead of the TFJob; and a CustomJob for Vertex AI, in the form of its REST API.
+A JobSet (jobset.x-k8s.io/v1alpha2); a TrainJob (trainer.kubeflow.org/v1alpha1) for Kubeflow Trainer v2, which creates
+that JobSet; a TFJob (kubeflow.org/v1) for Kubeflow's training operator 1.x, which is legacy; and a CustomJob for Vertex
+AI, in the form of its REST API.
 """
 
 from __future__ import annotations
@@ -21,6 +22,14 @@ CONTAINER = "tensorflow"
 PORT = 2222
 
 _MAX_NAME_LENGTH = 40
+_TRAINER_API = "trainer.kubeflow.org/v1alpha1"
+_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_SCRATCH = "/tmp"  # noqa: S108 - in the container
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 def tasks(training: TrainingConfig) -> dict[str, int]:
@@ -98,7 +107,7 @@ def tfjob_manifest(job: Job) -> dict[str, Any]:
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
-        "metadata": {"name": job.name},
+        "metadata": _metadata(job),
         "spec": {
             # With "" and a chief, the job succeeds when the chief succeeds.
             "successPolicy": "" if "chief" in counts else "AllWorkers",
@@ -114,14 +123,40 @@ def _replicas(role: str, count: int, job: Job) -> dict[str, Any]:
     return {"replicas": count, "restartPolicy": "ExitCode", "template": {"spec": _pod(role, container, job)}}
 
 
+def _metadata(job: Job) -> dict[str, Any]:
+    """Return the name of the job, and the label by which Kueue finds its queue."""
+    labels = {"labels": {_QUEUE_LABEL: job.where.queue}} if job.where.queue else {}
+    return {"name": job.name, **labels}
+
+
 def _container(port: dict[str, Any], job: Job) -> dict[str, Any]:
-    return {"name": CONTAINER, "image": job.where.image, "command": command(job.file), "ports": [port]}
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": job.where.image,
+        "command": command(job.file),
+        "ports": [port],
+    }
+    if job.where.hardened:
+        # Libraries write caches to the home directory, such as compiled GPU kernels.
+        container |= {"env": [{"name": "HOME", "value": _SCRATCH}], "securityContext": _CONTAINER_SECURITY}
+    return container
+
+
+def _pod_security(job: Job) -> dict[str, Any]:
+    user: dict[str, Any] = {"runAsUser": job.user[0], "runAsGroup": job.user[1]} if job.user else {}
+    if not job.where.hardened:
+        return user
+    # Kubernetes does not start a container as root if runAsNonRoot is set.
+    non_root = {} if job.user and job.user[0] == 0 else {"runAsNonRoot": True}
+    return {**user, **non_root, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def _pod(role: str, container: dict[str, Any], job: Job) -> dict[str, Any]:
     """Return the specification of a task's pod: its container, and the settings of `training.where`."""
     where, task = job.where, job.where.task(role)
     volumes = dict(where.volumes)
+    if where.hardened:
+        volumes.setdefault(_SCRATCH, {"emptyDir": {}})
     if task.shared_memory:
         volumes["/dev/shm"] = {"emptyDir": {"medium": "Memory", "sizeLimit": task.shared_memory}}  # noqa: S108 - no file
     names = {path: f"volume-{number}" for number, path in enumerate(volumes)}
@@ -132,7 +167,7 @@ def _pod(role: str, container: dict[str, Any], job: Job) -> dict[str, Any]:
     optional: dict[str, Any] = {
         "volumes": [{"name": names[path], **source} for path, source in volumes.items()],
         "serviceAccountName": where.service_account,
-        "securityContext": {"runAsUser": job.user[0], "runAsGroup": job.user[1]} if job.user else None,
+        "securityContext": _pod_security(job),
         "nodeSelector": task.node_selector,
         "tolerations": list(task.tolerations),
         "priorityClassName": task.priority_class,
@@ -141,7 +176,12 @@ def _pod(role: str, container: dict[str, Any], job: Job) -> dict[str, Any]:
     return {"containers": [container], **{name: value for name, value in optional.items() if value}}
 
 
-_NAME_LABEL = {"tfjob": "training.kubeflow.org/job-name", "jobset": "jobset.sigs.k8s.io/jobset-name"}
+_NAME_LABEL = {
+    "jobset": "jobset.sigs.k8s.io/jobset-name",
+    # The JobSet of a TrainJob has its name.
+    "trainjob": "jobset.sigs.k8s.io/jobset-name",
+    "tfjob": "training.kubeflow.org/job-name",
+}
 """Kind → the label with the job's name that its controller adds to the pods."""
 
 
@@ -152,9 +192,13 @@ def _spread(topology: str, job: Job) -> list[dict[str, Any]]:
             "maxSkew": 1,
             "topologyKey": topology,
             "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {_NAME_LABEL[job.where.kind]: job.name}},
+            "labelSelector": _select_tasks(job),
         }
     ]
+
+
+def _select_tasks(job: Job) -> dict[str, Any]:
+    return {"matchLabels": {_NAME_LABEL[job.where.kind]: job.name}}
 
 
 _INDEX = "TASK_INDEX"
@@ -170,31 +214,35 @@ def jobset_manifest(job: Job) -> dict[str, Any]:
     Raises:
       InputError: If a JobSet does not support the strategy.
     """
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _metadata(job),
+        "spec": _jobset_spec(job),
+    }
+
+
+def _jobset_spec(job: Job) -> dict[str, Any]:
     name, counts = job.name, tasks(job.training)
     cluster = {role: _hosts(name, role, count) for role, count in counts.items() if role != "evaluator"}
     if not job.training.strategy.is_cluster:
         cluster = {}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "network": {"enableDNSHostnames": True, "subdomain": name},
-            # At success, other tasks, such as a ps, are stopped.
-            "successPolicy": {
-                "operator": "All",
-                "targetReplicatedJobs": ["chief" if "chief" in counts else "worker"],
-            },
-            "failurePolicy": {
-                "maxRestarts": job.training.max_restarts,
-                "rules": [{"name": "permanent", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
-            },
-            "replicatedJobs": [
-                {"name": role, "replicas": 1, "template": {"spec": {**spec, **_elastic(role, job.training)}}}
-                for role, count in counts.items()
-                for spec in [_job(role, count, cluster, job)]
-            ],
+        "network": {"enableDNSHostnames": True, "subdomain": name},
+        # At success, other tasks, such as a ps, are stopped.
+        "successPolicy": {
+            "operator": "All",
+            "targetReplicatedJobs": ["chief" if "chief" in counts else "worker"],
         },
+        "failurePolicy": {
+            "maxRestarts": job.training.max_restarts,
+            "rules": [{"name": "permanent", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+        },
+        "replicatedJobs": [
+            {"name": role, "replicas": 1, "template": {"spec": {**spec, **_elastic(role, job.training)}}}
+            for role, count in counts.items()
+            for spec in [_job(role, count, cluster, job)]
+        ],
     }
 
 
@@ -205,8 +253,9 @@ def _hosts(name: str, role: str, count: int) -> list[str]:
 
 def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict[str, Any]:
     """Return the Kubernetes Job with all tasks of a role; it fails with its first failed task."""
-    environment = {"env": _environment(role, cluster)} if cluster else {}
-    container = {**_container({"containerPort": PORT}, job), **environment}
+    container = _container({"containerPort": PORT}, job)
+    if cluster:
+        container["env"] = [*container.get("env", ()), *_environment(role, cluster)]
     return {
         "completionMode": "Indexed",
         "completions": count,
@@ -245,6 +294,52 @@ def _environment(role: str, cluster: dict[str, list[str]]) -> list[dict[str, Any
     task = f'{{"type":"{role}","index":$({_INDEX})}}'
     tf_config = f'{{"cluster":{json.dumps(cluster, separators=(",", ":"))},"task":{task},"environment":"cloud"}}'
     return [{"name": _INDEX, "valueFrom": index}, {"name": "TF_CONFIG", "value": tf_config}]
+
+
+def trainjob_manifest(job: Job) -> dict[str, Any]:
+    """Return the TrainJob that trains a config's model with the runtime of `companion_manifests`.
+
+    Kubeflow Trainer v2 creates a JobSet from the runtime, with the name of the TrainJob. Nothing in the runtime has the
+    label `trainer.kubeflow.org/trainjob-ancestor-step`, so the TrainJob does not change the tasks: it has one container
+    and one number of nodes, but the tasks have several roles.
+    """
+    return {
+        "apiVersion": _TRAINER_API,
+        "kind": "TrainJob",
+        "metadata": _metadata(job),
+        "spec": {
+            "runtimeRef": {"apiGroup": _TRAINER_API.partition("/")[0], "kind": "TrainingRuntime", "name": job.name}
+        },
+    }
+
+
+def companion_manifests(job: Job) -> list[dict[str, Any]]:
+    """Return the objects that must exist before a job is created; each has the name of the job."""
+    companions = []
+    if job.where.kind == "trainjob":
+        companions.append(
+            {
+                "apiVersion": _TRAINER_API,
+                "kind": "TrainingRuntime",
+                "metadata": {"name": job.name, "labels": {"trainer.kubeflow.org/framework": "tensorflow"}},
+                "spec": {"template": {"spec": _jobset_spec(job)}},
+            }
+        )
+    if job.where.isolated:
+        port = {"protocol": "TCP", "port": PORT}
+        companions.append(
+            {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "NetworkPolicy",
+                "metadata": {"name": job.name},
+                "spec": {
+                    "podSelector": _select_tasks(job),
+                    "policyTypes": ["Ingress"],
+                    "ingress": [{"from": [{"podSelector": _select_tasks(job)}], "ports": [port]}],
+                },
+            }
+        )
+    return companions
 
 
 _POOLS = ("chief", "worker", "ps", "evaluator")
@@ -293,5 +388,10 @@ def _pool(role: str, count: int, job: Job) -> dict[str, Any]:
     }
 
 
-MANIFESTS = {"tfjob": tfjob_manifest, "jobset": jobset_manifest, "vertex": vertex_manifest}
+MANIFESTS = {
+    "jobset": jobset_manifest,
+    "trainjob": trainjob_manifest,
+    "tfjob": tfjob_manifest,
+    "vertex": vertex_manifest,
+}
 """Kind → function that creates its manifest."""

@@ -12,6 +12,7 @@ new attempt finds the job of the previous attempt:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -47,13 +48,13 @@ class Service(Protocol):
     """A service that runs jobs; see KubernetesJobs."""
 
     def submit(self, manifest: dict[str, Any]) -> None:
-        """Create a job."""
+        """Create a job, or an object that belongs to it."""
 
     def status(self, name: str) -> JobStatus | None:
         """Return the status of a job; None if it does not exist."""
 
     def delete(self, name: str) -> None:
-        """Delete a job with its tasks."""
+        """Delete a job with its tasks, and the objects that belong to it."""
 
     def join_logs(self, seconds: float) -> None:
         """Wait until the logs of ended tasks are complete."""
@@ -81,6 +82,8 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
     file = f"{folder}/job.json"
     lead, *_ = manifests.tasks(training)
     logs.mkdir(parents=True, exist_ok=True)
+    if where.kind == "tfjob":
+        logging.warning("training.where.kind: tfjob is legacy; Kubeflow Trainer v2 runs jobset and trainjob")
     service = _create_service(where, logs, f"{lead}-0")
     # Files that the tasks write to a volume must belong to this process's user.
     user = None if is_remote(folder) else (os.getuid(), os.getgid())
@@ -145,6 +148,8 @@ def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, sto
     fileio.makedirs(job.file.rpartition("/")[0])
     with fileio.open(job.file, "w") as file:
         file.write(text)
+    for companion in manifests.companion_manifests(job):
+        _answer(functools.partial(service.submit, companion), stop)
     _answer(lambda: service.submit(manifest), stop)
     logging.info("job %s is submitted", job.name)
 
@@ -153,6 +158,7 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: PreemptionFl
     """Return the status of a job when it has ended."""
     started = time.monotonic()
     tasks: dict[str, str] = {}
+    state = State.WAITING
     while True:
         _wait(stop)
         status = _answer(lambda: service.status(job.name), stop)
@@ -162,8 +168,14 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: PreemptionFl
             if tasks.get(task) != phase:
                 logging.info("job %s: %s: %s", job.name, task, phase)
         tasks = dict(status.tasks)
+        if State.QUEUED in (status.state, state) and status.state is not state:
+            logging.info("job %s is %s", job.name, status.state.value)
+        state = status.state
         if status.state in (State.SUCCEEDED, State.FAILED):
             return status
+        if status.state is State.QUEUED:
+            # The limit is for machines and images, which a queued job does not have yet.
+            started = time.monotonic()
         if status.state is State.WAITING and time.monotonic() - started > start_minutes * 60:
             waiting = "; ".join(f"{task}: {phase}" for task, phase in tasks.items()) or "no task exists"
             raise _NotWantedError(

@@ -23,6 +23,8 @@ class Task:
     """chief, worker, ps or evaluator."""
     index: int
     command: list[str]
+    environment: dict[str, str]
+    """Environment variables of the manifest."""
     tf_config: dict[str, Any] | None
     """The value of TF_CONFIG; None if the operator sets none, because the job has a single task."""
 
@@ -31,11 +33,17 @@ def tasks(manifest: dict[str, Any]) -> list[Task]:
     """Return the tasks that the operator starts for a TFJob."""
     replicas = manifest["spec"]["tfReplicaSpecs"]
     counts = {kind.lower(): spec["replicas"] for kind, spec in replicas.items()}
-    commands = {kind.lower(): _command(spec) for kind, spec in replicas.items()}
+    containers = {kind.lower(): _find_container(spec) for kind, spec in replicas.items()}
     cluster = addresses(counts)
     distributed = sum(counts.values()) != 1
     return [
-        Task(kind, index, commands[kind], _tf_config(cluster, kind, index) if distributed else None)
+        Task(
+            kind,
+            index,
+            list(containers[kind]["command"]),
+            {variable["name"]: variable["value"] for variable in containers[kind].get("env", ())},
+            _tf_config(cluster, kind, index) if distributed else None,
+        )
         for kind, count in counts.items()
         for index in range(count)
     ]
@@ -50,10 +58,10 @@ def _tf_config(cluster: dict[str, list[str]], kind: str, index: int) -> dict[str
     return {"cluster": cluster, "task": {"type": kind, "index": index}, "environment": "cloud"}
 
 
-def _command(spec: dict[str, Any]) -> list[str]:
-    containers = spec["template"]["spec"]["containers"]
-    [command] = [list(container["command"]) for container in containers if container["name"] == _CONTAINER]
-    return command
+def _find_container(spec: dict[str, Any]) -> dict[str, Any]:
+    containers: list[dict[str, Any]] = spec["template"]["spec"]["containers"]
+    [container] = [container for container in containers if container["name"] == _CONTAINER]
+    return container
 
 
 def addresses(counts: dict[str, int]) -> dict[str, list[str]]:

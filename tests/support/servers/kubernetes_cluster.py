@@ -19,7 +19,7 @@ CLUSTER = Path(__file__).parents[3] / ".cache" / "cluster"
 MANIFESTS = CLUSTER / "manifests"
 IMAGE = "localhost/pipeline:1"
 has_api_server = pytest.mark.skipif(
-    not (MANIFESTS / "kserve.yaml").exists(), reason="no Kubernetes: `make cluster` makes it"
+    not (MANIFESTS / "trainer.yaml").exists(), reason="no Kubernetes: `make cluster` makes it"
 )
 has_node = pytest.mark.skipif(
     not (CLUSTER / "imported" / "pipeline").exists(), reason="no Kubernetes: `make cluster` makes it"
@@ -32,7 +32,10 @@ _TOKEN = "admin"  # noqa: S105 - of a cluster that nobody else reaches
 _SECONDS = 120
 _CONTROLLERS = {"jobset": "/jobset", "training-operator": "/training-operator.v1"}
 """Manifest of a controller → its program in the image."""
-_USED = ("jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org", "inferenceservices.serving.kserve.io")
+_USED = (
+    *("jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org", "inferenceservices.serving.kserve.io"),
+    *("trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"),
+)
 """Definitions of which there are objects, beside Istio's."""
 _KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",

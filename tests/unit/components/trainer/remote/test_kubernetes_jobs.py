@@ -24,6 +24,7 @@ from tests.support.fakes.fake_service import JsonHandler, serving
 NAME = "train-taxi-1"
 JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/mine/jobsets"
 PODS = "/api/v1/namespaces/mine/pods"
+MANIFEST = {"kind": "JobSet", "metadata": {"name": NAME}}
 WHERE = WhereConfig(kind="jobset", image="registry.example/taxi:1")
 
 
@@ -111,15 +112,36 @@ def jobs(api: Api, tmp_path: Path) -> KubernetesJobs:
 
 
 def test_job_is_created_and_deleted_in_the_namespace_of_the_context(api: Api, jobs: KubernetesJobs) -> None:
-    jobs.submit({"metadata": {"name": NAME}})
+    jobs.submit(MANIFEST)
     jobs.delete(NAME)
     assert api.sent == [("POST", JOBS), ("DELETE", f"{JOBS}/{NAME}")]
+
+
+def test_objects_of_a_job_are_created_and_deleted_with_it(api: Api, tmp_path: Path) -> None:
+    trainer, networking = (
+        f"/apis/{group}/namespaces/mine" for group in ("trainer.kubeflow.org/v1alpha1", "networking.k8s.io/v1")
+    )
+    where = WhereConfig(kind="trainjob", image="registry.example/taxi:1", isolated=True)
+    jobs = KubernetesJobs(where, tmp_path, "chief-0")
+    for kind in ("TrainingRuntime", "NetworkPolicy", "TrainJob"):
+        jobs.submit({"kind": kind, "metadata": {"name": NAME}})
+    created = [f"{trainer}/trainingruntimes", f"{networking}/networkpolicies", f"{trainer}/trainjobs"]
+    assert api.sent == [("POST", path) for path in created]
+    jobs.delete(NAME)
+    assert sorted(api.sent[3:]) == sorted(("DELETE", f"{path}/{NAME}") for path in created)
+    # A new job would lose its runtime, whose deletion is in progress.
+    api.answers[f"{trainer}/trainingruntimes/{NAME}"] = {"metadata": {"name": NAME}}
+    status = jobs.status(NAME)
+    assert status is not None
+    assert (status.state, status.message) == (State.FAILED, "it is deleted, but its TrainingRuntime is not")
+    del api.answers[f"{trainer}/trainingruntimes/{NAME}"]
+    assert jobs.status(NAME) is None
 
 
 def test_submit_succeeds_if_the_job_already_exists(api: Api, jobs: KubernetesJobs) -> None:
     # A conflict means that an earlier request created the job, although its answer was lost.
     api.refuses = 409
-    jobs.submit({"metadata": {"name": NAME}})
+    jobs.submit(MANIFEST)
 
 
 def test_status_of_an_unknown_job_is_none(jobs: KubernetesJobs) -> None:
@@ -135,6 +157,8 @@ def test_status_of_an_unknown_job_is_none(jobs: KubernetesJobs) -> None:
         ([], [{"type": "Completed", "status": "True"}], State.SUCCEEDED),
         ([], [{"type": "Failed", "status": "True", "message": "limit"}], State.FAILED),
         ([], [{"type": "Failed", "status": "False"}], State.WAITING),
+        ([], [{"type": "Suspended", "status": "True"}], State.QUEUED),
+        ([pod("chief-0", "Running")], [{"type": "Suspended", "status": "False"}], State.RUNNING),
     ],
 )
 def test_state_follows_from_conditions_and_pods(
@@ -197,7 +221,7 @@ def test_refusal_is_an_input_error_and_a_server_failure_is_a_machine_error(
 ) -> None:
     api.refuses = status
     with pytest.raises(error):
-        jobs.submit({"metadata": {"name": NAME}})
+        jobs.submit(MANIFEST)
 
 
 def test_error_contains_the_message_of_kubernetes(api: Api, jobs: KubernetesJobs) -> None:
@@ -205,7 +229,7 @@ def test_error_contains_the_message_of_kubernetes(api: Api, jobs: KubernetesJobs
     with pytest.raises(
         InputError, match=r"refuses to create jobsets\.jobset\.x-k8s\.io in namespace mine: .*forbidden"
     ):
-        jobs.submit({"metadata": {"name": NAME}})
+        jobs.submit(MANIFEST)
 
 
 def test_missing_answer_is_a_machine_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ in every process that collects the tests.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 from typing import Any
 
+import kubernetes
 import pytest
 from google.protobuf import json_format
 
@@ -67,7 +69,7 @@ def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
     configs = []
     for job in jobs(shape).values():
         [container] = job["template"]["spec"]["containers"]
-        index, variable = container["env"]
+        *_, index, variable = container["env"]
         assert index["valueFrom"]["fieldRef"]["fieldPath"].endswith("['batch.kubernetes.io/job-completion-index']")
         for number in range(job["completions"]):
             configs.append(json.loads(variable["value"].replace(f"$({index['name']})", str(number))))
@@ -102,6 +104,76 @@ def test_jobset_conforms_to_the_model_of_kubeflow_trainer(shape: tuple[str, ...]
     manifest = manifests.jobset_manifest(job_of(*shape))
     parsed = JobsetV1alpha2JobSet.model_validate(manifest)
     assert parsed.model_dump(by_alias=True, exclude_unset=True) == manifest
+
+
+@every_shape
+def test_trainjob_and_its_runtime_conform_to_the_models_of_kubeflow_trainer(shape: tuple[str, ...]):
+    from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+    from kubeflow_trainer_api.models.trainer_v1alpha1_training_runtime import TrainerV1alpha1TrainingRuntime
+
+    job = job_of(*shape)
+    job = dataclasses.replace(job, where=job.where.model_copy(update={"kind": "trainjob"}))
+    [runtime], train_job = manifests.companion_manifests(job), manifests.trainjob_manifest(job)
+    for model, manifest in ((TrainerV1alpha1TrainingRuntime, runtime), (TrainerV1alpha1TrainJob, train_job)):
+        parsed = model.model_validate(manifest)
+        assert parsed.model_dump(by_alias=True, exclude_unset=True) == manifest
+    assert train_job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"] == job.name
+    # The controller creates a JobSet with the name of the TrainJob, so it has the tasks of a JobSet of this project.
+    assert runtime["spec"]["template"]["spec"] == manifests.jobset_manifest(job_of(*shape))["spec"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        ("jobset", "jobset.sigs.k8s.io/jobset-name"),
+        ("trainjob", "jobset.sigs.k8s.io/jobset-name"),
+        ("tfjob", "training.kubeflow.org/job-name"),
+    ],
+)
+def test_network_policy_admits_only_the_tasks_of_the_job(kind: str, label: str) -> None:
+    where = WhereConfig.model_validate({"kind": kind, "image": IMAGE, "isolated": True, "queue": "gpus"})
+    job = manifests.Job("train-taxi-1", config(*SERVERS).training, where, JOB)
+    *_, policy = manifests.companion_manifests(job)
+    client = kubernetes.client.ApiClient()
+    parsed = client.deserialize(SimpleNamespace(data=json.dumps(policy)), "V1NetworkPolicy")
+    # The model drops unknown fields, so the result would be smaller than the manifest.
+    assert client.sanitize_for_serialization(parsed) == policy
+    tasks = {"matchLabels": {label: "train-taxi-1"}}
+    assert policy["spec"] == {
+        "podSelector": tasks,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": tasks}], "ports": [{"protocol": "TCP", "port": 2222}]}],
+    }
+    assert manifests.MANIFESTS[kind](job)["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpus"}
+
+
+@pytest.mark.parametrize("user", [None, (1000, 1000), (0, 0)])
+@pytest.mark.parametrize("kind", ["jobset", "tfjob"])
+def test_hardened_tasks_meet_the_restricted_standard(kind: str, user: tuple[int, int] | None) -> None:
+    """Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted."""
+    for hardened in (True, False):
+        where = WhereConfig.model_validate({"kind": kind, "image": IMAGE, "hardened": hardened})
+        job = manifests.Job("train-taxi-1", config(*SERVERS).training, where, JOB, user)
+        for pod in list_pods(manifests.MANIFESTS[kind](job)):
+            [container] = pod["containers"]
+            security = container.get("securityContext", {})
+            assert security.get("allowPrivilegeEscalation", True) is not hardened
+            assert (security.get("capabilities") == {"drop": ["ALL"]}) is hardened
+            assert security.get("readOnlyRootFilesystem", False) is hardened
+            pod_security = pod.get("securityContext", {})
+            assert (pod_security.get("seccompProfile") == {"type": "RuntimeDefault"}) is hardened
+            # Kubernetes would refuse to start a task as root.
+            assert pod_security.get("runAsNonRoot", False) is (hardened and user != (0, 0))
+            assert pod_security.get("runAsUser") == (user[0] if user else None)
+            assert ("/tmp" in [mount["mountPath"] for mount in container.get("volumeMounts", ())]) is hardened  # noqa: S108
+
+
+def list_pods(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the specification of the pods of each role of a TFJob or a JobSet."""
+    if manifest["kind"] == "TFJob":
+        return [spec["template"]["spec"] for spec in manifest["spec"]["tfReplicaSpecs"].values()]
+    jobs = manifest["spec"]["replicatedJobs"]
+    return [job["template"]["spec"]["template"]["spec"] for job in jobs]
 
 
 PER_ROLE: dict[str, Any] = {
@@ -164,9 +236,10 @@ def test_roles_have_the_machines_of_the_config(kind: str, label: str) -> None:
         assert pod.get("nodeSelector", {}) == expected["node_selector"]
         assert pod.get("tolerations", []) == expected["tolerations"]
         assert pod["priorityClassName"] == "training"
-        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/mnt/train", "/dev/shm"}  # noqa: S108
-        memory = {"medium": "Memory", "sizeLimit": "8Gi"}
-        assert [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume] == [memory]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert set(mounts.values()) == {"/mnt/train", "/dev/shm", "/tmp"}  # noqa: S108
+        empty = {mounts[volume["name"]]: volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume}
+        assert empty == {"/dev/shm": {"medium": "Memory", "sizeLimit": "8Gi"}, "/tmp": {}}  # noqa: S108
         [constraint] = pod["topologySpreadConstraints"]
         assert constraint["topologyKey"] == "topology.kubernetes.io/zone"
         assert list(constraint["labelSelector"]["matchLabels"]) == [label]
@@ -305,7 +378,7 @@ def test_tf_config_of_a_jobset_contains_the_cluster_and_the_index_of_the_task():
 
 def test_single_task_does_not_get_a_cluster():
     [container] = jobs(MIRRORED)["worker"]["template"]["spec"]["containers"]
-    assert "env" not in container
+    assert [variable["name"] for variable in container["env"]] == ["HOME"]
 
 
 @pytest.mark.parametrize(

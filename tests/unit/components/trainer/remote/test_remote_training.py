@@ -44,7 +44,7 @@ class FakeService:
 
     def status(self, name: str) -> JobStatus | None:
         self.on_status()
-        if self.job is not None and self.job.state in (State.WAITING, State.RUNNING):
+        if self.job is not None and self.job.state not in (State.SUCCEEDED, State.FAILED):
             state = next(self.states)
             if isinstance(state, Exception):
                 raise state
@@ -82,7 +82,8 @@ def test_job_is_submitted_followed_and_deleted(train: Callable[..., int], tmp_pa
     [manifest] = service.manifests
     assert manifest["metadata"]["name"].startswith("train-taxi-")
     pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    assert pod["securityContext"] == {"runAsUser": os.getuid(), "runAsGroup": os.getgid()}
+    user = {"runAsUser": os.getuid(), "runAsGroup": os.getgid()}
+    assert {name: pod["securityContext"][name] for name in user} == user
 
 
 def test_job_of_an_earlier_attempt_is_found_again(train: Callable[..., int], tmp_path: Path) -> None:
@@ -157,6 +158,22 @@ def test_job_whose_tasks_do_not_start_is_deleted(train: Callable[..., int]) -> N
     with pytest.raises(MachineError, match=r"within 0\.001 minutes, received worker-0: Pending, Unschedulable"):
         train(service, where=WHERE.model_copy(update={"start_minutes": 0.001}))
     assert service.done == ["submit", "delete"]
+
+
+def test_time_in_a_queue_does_not_count(train: Callable[..., int], caplog: pytest.LogCaptureFixture) -> None:
+    queued, waiting = JobStatus(State.QUEUED), JobStatus(State.WAITING)
+    where = WHERE.model_copy(update={"start_minutes": 0.1 / 60})
+    with caplog.at_level("INFO"):
+        # 30 requests, 10 ms apart, are longer than the limit of 0.1 s.
+        assert train(FakeService([queued] * 30 + [waiting, RUNNING, SUCCEEDED]), where=where) == 2
+    assert [message.partition(" is ")[2] for message in caplog.messages if "queued" in message] == ["queued"]
+
+
+def test_objects_of_a_job_are_created_before_it(train: Callable[..., int]) -> None:
+    service = FakeService([RUNNING, SUCCEEDED])
+    assert train(service, where=WHERE.model_copy(update={"kind": "trainjob", "isolated": True})) == 2
+    kinds = [manifest["kind"] for manifest in service.manifests]
+    assert kinds == ["TrainingRuntime", "NetworkPolicy", "TrainJob"]
 
 
 def test_sigterm_deletes_the_job(train: Callable[..., int]) -> None:

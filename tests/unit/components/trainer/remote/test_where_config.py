@@ -20,8 +20,13 @@ CLAIM = {"persistentVolumeClaim": {"claimName": "train"}}
         ({"kind": "jobset", "spot": True}, "spot: expected kind vertex, received jobset; remove spot"),
         (
             {"kind": "vertex", "project": "p", "region": "r", "roles": {"ps": {"shared_memory": "8Gi"}}},
-            "shared_memory: expected kind tfjob or jobset, received vertex; remove shared_memory",
+            "shared_memory: expected kind jobset, trainjob or tfjob, received vertex; remove shared_memory",
         ),
+        (
+            {"kind": "vertex", "project": "p", "region": "r", "isolated": True},
+            "isolated: expected kind jobset, trainjob or tfjob, received vertex; remove isolated",
+        ),
+        ({"kind": "jobset", "queue": "GPUs"}, "queue"),
     ],
 )
 def test_invalid_section_is_rejected(fields: dict[str, object], message: str) -> None:
@@ -38,6 +43,12 @@ def test_folders_below_a_mount_path_are_visible_to_tasks() -> None:
 def test_remote_job_with_a_tpu_is_rejected() -> None:
     with pytest.raises(ValidationError, match="a job does not support a TPU"):
         TrainingConfig.model_validate({"where": {"kind": "jobset", "image": "i"}, "strategy": {"kind": "tpu"}})
+
+
+def test_elastic_trainjob_is_rejected() -> None:
+    elastic = {"kind": "parameter_server", "workers": 1, "max_workers": 2, "ps": 1}
+    with pytest.raises(ValidationError, match=r"expected jobset with strategy\.max_workers, received trainjob"):
+        TrainingConfig.model_validate({"where": {"kind": "trainjob", "image": "i"}, "strategy": elastic})
 
 
 def test_role_changes_only_the_fields_that_it_states() -> None:
