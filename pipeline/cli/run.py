@@ -86,7 +86,8 @@ def _write_kubeflow(file: Path, options: argparse.Namespace) -> int:
             preflight.check_data(loaded)
             graph = compiler.graph(config)
     arguments = _make_arguments(_get_path_in_image(options.config), options)
-    kubeflow.write(kubeflow.Job(config.pipeline.name, graph, arguments, section, config.schedule), file)
+    classifies = config.data.task in ("binary", "multiclass") and not config.data.labels
+    kubeflow.write(kubeflow.Job(config.pipeline.name, graph, arguments, section, config.schedule, classifies), file)
     show(
         f"{file}: {len(graph)} nodes, each a container of {section.image}",
         *map("note: {}".format, kubeflow.list_warnings(config, section)),

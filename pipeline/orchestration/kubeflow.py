@@ -30,12 +30,15 @@ from components.base.errors import InputError, MachineError
 from components.base.files import is_remote, write_atomically
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.orchestrators import BY_HAND, EVERY, KubeflowConfig, Resources, ScheduleConfig
+from pipeline.core.kubeflow_artifacts import VERSION, list_artifacts
 from pipeline.core.records import GraphNode
 
 SPAN = "span"
 """Name of the run parameter that selects the span. Its values are those of `node run --span`."""
 _RUN_ID = "{{$.pipeline_job_uuid}}"
 """Placeholder that Kubeflow replaces by the ID of the run."""
+_EXECUTOR_INPUT = "{{$}}"
+"""Placeholder that Kubeflow replaces by JSON that names the artifacts of the task."""
 _DUE, _COMPILE, _RUN = "due", "compile", "run"
 _GPU = "nvidia.com/gpu"
 
@@ -50,6 +53,7 @@ class Job:
       config: Options of `runner.py` that run the same pipeline in the container.
       kubeflow: Settings of the containers.
       schedule: When the pipeline runs, and how failures are handled. If None, it runs only when it is started by hand.
+      classifies: Whether the Evaluator computes a confusion matrix, which Kubeflow shows.
     """
 
     pipeline: str
@@ -57,6 +61,7 @@ class Job:
     config: Sequence[str]
     kubeflow: KubeflowConfig
     schedule: ScheduleConfig | None
+    classifies: bool = False
 
     @property
     def rules(self) -> ScheduleConfig:
@@ -135,7 +140,9 @@ def make_documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
             for node in job.graph
         },
     }
-    components: dict[str, Any] = {f"comp-{_convert_name(node_id)}": _make_component(node_id) for node_id in containers}
+    components: dict[str, Any] = {
+        f"comp-{_convert_name(node_id)}": _make_component(node_id, job.classifies) for node_id in containers
+    }
     if job.rules.only_if != "every":
         containers[_DUE] = _make_due_container(job)
         components[f"comp-{_DUE}"] = {
@@ -180,9 +187,14 @@ def _convert_name(id_: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", dashed.lower()).strip("-")
 
 
-def _make_component(id_: str) -> dict[str, Any]:
+def _make_component(id_: str, classifies: bool) -> dict[str, Any]:
     span = {"inputDefinitions": {"parameters": {SPAN: {"parameterType": "STRING"}}}} if id_ == "ExampleGen" else {}
-    return {"executorLabel": f"exec-{_convert_name(id_)}", **span}
+    artifacts = {
+        name: {"artifactType": {"schemaTitle": type_, "schemaVersion": VERSION}}
+        for name, type_ in list_artifacts(id_, classifies).items()
+    }
+    outputs = {"outputDefinitions": {"artifacts": artifacts}} if artifacts else {}
+    return {"executorLabel": f"exec-{_convert_name(id_)}", **span, **outputs}
 
 
 def _make_task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: bool = False) -> dict[str, Any]:
@@ -234,7 +246,9 @@ def _make_compile_container(job: Job) -> dict[str, Any]:
 def _make_node_container(job: Job, id_: str) -> dict[str, Any]:
     arguments = ["node", "run", "--pipeline", _get_pipeline_path(job), "--node", id_, "--run-id", _RUN_ID]
     span = ["--span", f"{{{{$.inputs.parameters['{SPAN}']}}}}"] if id_ == "ExampleGen" else []
-    return _make_container(job, id_, [*arguments, *span, "--logs", f"{_get_output_folder(job)}/{job.pipeline}/logs"])
+    described = ["--executor-input", _EXECUTOR_INPUT] if list_artifacts(id_, job.classifies) else []
+    logs = ["--logs", f"{_get_output_folder(job)}/{job.pipeline}/logs"]
+    return _make_container(job, id_, [*arguments, *span, *logs, *described])
 
 
 def _list_config_options(job: Job) -> list[str]:
@@ -269,16 +283,19 @@ def _make_resources(resources: Mapping[str, Resources], id_: str) -> dict[str, A
 
 
 def _make_kubernetes_settings(job: Job) -> dict[str, Any]:
-    """Return volume, secrets, node selector and deadline of a container."""
+    """Return volume, secrets, node selector, labels, user and deadline of a container."""
     kubeflow = job.kubeflow
     secrets = [
         {"secretName": source.secret, "keyToEnv": [{"secretKey": source.key, "envVar": variable}]}
         for variable, source in kubeflow.secrets.items()
     ]
+    security = {"runAsUser": str(kubeflow.user), "runAsNonRoot": True} if kubeflow.user is not None else {}
     return {
         "pvcMount": [{"constant": kubeflow.claim, "mountPath": kubeflow.mount}],
         **({"secretAsEnv": secrets} if secrets else {}),
         **({"nodeSelector": {"labels": dict(kubeflow.node_selector)}} if kubeflow.node_selector else {}),
+        **({"podMetadata": {"labels": dict(kubeflow.labels)}} if kubeflow.labels else {}),
+        **({"securityContext": security} if security else {}),
         # The JSON format of protobuf writes 64-bit integers as strings.
         "activeDeadlineSeconds": str(round(job.rules.timeout_hours * 3600)),
     }

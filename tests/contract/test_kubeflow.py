@@ -14,9 +14,11 @@ import pytest
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import GraphNode
+from pipeline.inspection import kubeflow_outputs
 from pipeline.orchestration import kubeflow
 from tests.support.data import people
 from tests.support.fakes.fake_service import JsonHandler, serving
+from tests.support.runs import report_runs
 from tests.support.runs.command import command
 from tests.support.runs.store_writer import Writer
 from tests.support.servers import kubeflow_pipelines
@@ -97,6 +99,8 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
             "resources": {"Trainer": {"cpu": 2, "memory_gb": 8, "gpus": 1}},
             "node_selector": {"pool": "batch"},
             "environment": {"TZ": "UTC"},
+            "labels": {"kueue.x-k8s.io/queue-name": "training"},
+            "user": 1000,
         },
     )
     assert (ended.exit_code, ended.err) == (0, "")
@@ -123,10 +127,38 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
             "pvcMount": [{"constant": "pipeline", "mountPath": "/data"}],
             "secretAsEnv": [{"secretName": "metadata", "keyToEnv": [PASSWORD]}],  # pragma: allowlist secret
             "nodeSelector": {"labels": {"pool": "batch"}},
+            "podMetadata": {"labels": {"kueue.x-k8s.io/queue-name": "training"}},
+            "securityContext": {"runAsUser": "1000", "runAsNonRoot": True},
             "activeDeadlineSeconds": "3600",
         }
         for settings in pipeline.kubernetes.values()
     )
+
+
+def test_its_local_runner_reads_the_artifacts_of_a_run(tmp_path: Path) -> None:
+    ended, file = write_spec(tmp_path)
+    assert (ended.exit_code, ended.err) == (0, "")
+    report_runs.write_run(tmp_path / "runs")
+    store, report = Store(tmp_path / "runs/metadata.db"), tmp_path / "report.html"
+    report.write_text("<p>the report</p>")
+    inputs = kubeflow_pipelines.make_inputs(file, tmp_path, "example-gen", "trainer", "evaluator", "pusher")
+    for executor_input in inputs.values():
+        kubeflow_outputs.write(store, "r1", report, executor_input)
+    artifacts = kubeflow_pipelines.read_outputs(file, inputs, tmp_path)
+    assert {task: {name: shown["type"] for name, shown in outputs.items()} for task, outputs in artifacts.items()} == {
+        "example-gen": {"examples": "Dataset"},
+        "trainer": {"model": "Model"},
+        "evaluator": {"metrics": "Metrics", "classification": "ClassificationMetrics"},
+        # Nothing was pushed.
+        "pusher": {},
+    }
+    assert artifacts["evaluator"]["metrics"]["metadata"]["auc"] == 0.75
+    assert artifacts["trainer"]["model"]["uri"] == str(tmp_path / "runs/r1/model")
+    classification = artifacts["evaluator"]["classification"]
+    assert classification["metadata"] == classification["logged"]
+    assert (tmp_path / "evaluator/report").read_text() == "<p>the report</p>"
+    declared = kubeflow_pipelines.read(file).spec["components"]["comp-evaluator"]["outputDefinitions"]["artifacts"]
+    assert declared["report"]["artifactType"]["schemaTitle"] == "system.HTML"
 
 
 def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ def test_same_config_gives_the_same_model_and_lineage(
         pipeline = kubeflow_pipelines.read(file)
         cluster = kubeflow_pipelines.Cluster(tmp_path / "cluster", {("metadata", "password"): PASSWORD})
         run = cluster.run(pipeline)
+        shown = cluster.artifacts["evaluator"]
+        assert shown["metrics"]["metadata"] == pytest.approx(example.first.result["metrics"], abs=0.01)
+        assert shown["classification"]["metadata"]["confidenceMetrics"]
+        assert cluster.artifacts["pusher"]["pushed_model"]["type"] == "Model"
+        assert "Evaluator" in (tmp_path / "cluster" / run / "evaluator" / "report").read_text()
         assert sorted(cluster.ran) == sorted(pipeline.spec["root"]["dag"]["tasks"])
 
         monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)

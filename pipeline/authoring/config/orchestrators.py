@@ -72,6 +72,11 @@ class KubeflowConfig(Section):
     sets the limits."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels of the machines on which the containers run."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of the pods, such as `kueue.x-k8s.io/queue-name: training` for a queue of Kueue."""
+    user: PositiveInt | None = None
+    """ID of the user that the containers run as; root is refused. By default, the user of the image, which is 1000
+    for deploy/docker."""
     service_account: Dns | None = None
     """Service account of the containers. By default, Kubeflow selects it."""
     host: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = None

@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_local_file,
         help="folder with a folder per run (default: next to the artifacts)",
     )
+    parser.add_argument(
+        "--executor-input",
+        metavar="JSON",
+        help="describe the outputs to Kubeflow Pipelines, which passes this JSON in place of {{$}}",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
 
 
@@ -107,6 +112,11 @@ def run(options: argparse.Namespace) -> int:
     job = single_node.NodeJob(ir, options.node, options.run_id, REPORTING, options.logs, options.span)
     outcome = single_node.run(job)
     _notify(job, outcome)
+    if options.executor_input and outcome.state != FAILED:
+        from pipeline.inspection import kubeflow_outputs
+        from pipeline.orchestration import node
+
+        kubeflow_outputs.write(node.open_store(ir), job.run, job.folder / "report.html", options.executor_input)
     if options.json:
         json.dump(
             {"node": options.node, "run": options.run_id, "state": outcome.state, "rows": outcome.rows}, sys.stdout

@@ -21,6 +21,11 @@ EXAMPLE = "python runner.py runs show latest --node Trainer"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_run(parser)
     parser.add_argument("--node", metavar="NODE", help="only this node, with its parameters and attempts")
+    parser.add_argument(
+        "--resources",
+        action="store_true",
+        help="print a section kubeflow.resources that covers what the nodes have used",
+    )
     shared.add_json(parser)
 
 
@@ -30,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
     opened, [selected] = shared.open_runs(options, options.run)
     description = run_history.describe_run(opened.store, opened.logs, selected)
     nodes = description["nodes"]
+    if options.resources:
+        return _show_resources(description)
     results = run_summary.read_results(opened.store, selected.name)
     if options.node is not None and options.node not in nodes:
         raise InputError(
@@ -54,6 +61,24 @@ def run(options: argparse.Namespace) -> int:
                 show(plain(finding, 2000))
             if result_table := NODES_WITH_RESULT[name].tabulate(result):
                 show(render_result(result_table))
+    return 0
+
+
+def _show_resources(description: dict[str, Any]) -> int:
+    import yaml
+
+    from pipeline.inspection.measured_resources import suggest_resources
+
+    resources = suggest_resources(description["nodes"])
+    if not resources:
+        raise InputError(
+            f"--resources: expected a run with a node that ran, received {description['run']}",
+            "name another run, for example the first one, in which no node came from the cache",
+        )
+    lines = [
+        f"    {name}: {yaml.safe_dump(values, default_flow_style=True).strip()}" for name, values in resources.items()
+    ]
+    show(f"# measured in run {description['run']}", "kubeflow:", "  resources:", *lines)
     return 0
 
 

@@ -21,6 +21,7 @@ needs_kfp = pytest.mark.needs("kfp")
 _PLACEHOLDER = re.compile(r"\{\{\$(.*?)\}\}")
 _INPUT = re.compile(r"\.inputs\.parameters\['(\w+)'\]")
 _OUTPUT = re.compile(r"\.outputs\.parameters\['(\w+)'\]\.output_file")
+_EXECUTOR_INPUT = "{{$}}"
 _EQUALS = re.compile(r"inputs\.parameter_values\['(\w+)'\] == '(\w*)'")
 
 
@@ -29,10 +30,12 @@ class Spec:
     """A compiled pipeline, as Kubeflow's loader reads it.
 
     Attributes:
+      file: its file.
       spec: its PipelineSpec, as JSON.
       kubernetes: executor → its KubernetesExecutorConfig, as JSON.
     """
 
+    file: Path
     spec: dict[str, Any]
     kubernetes: dict[str, Any]
 
@@ -48,7 +51,36 @@ def read(file: Path) -> Spec:
     program = Path(__file__).parents[1] / "programs" / "kubeflow_spec.py"
     ended = subprocess.run([PYTHON, program, file], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    return Spec(**json.loads(ended.stdout))
+    return Spec(file, **json.loads(ended.stdout))
+
+
+def make_inputs(file: Path, folder: Path, *tasks: str) -> dict[str, str]:
+    """Return task → executor input, as kfp's local runner makes it; the outputs of a task are in folder/task."""
+    inputs: dict[str, str] = _run_task_program("input", file, folder, *tasks)
+    return inputs
+
+
+def read_outputs(file: Path, inputs: dict[str, str], scratch: Path) -> dict[str, dict[str, Any]]:
+    """Return task → name → type, uri, metadata of the artifacts that kfp's local runner reads after the tasks.
+
+    ClassificationMetrics have `logged` as well: what kfp's own methods write for their curve and matrix.
+
+    Args:
+      file: The pipeline.
+      inputs: Task → executor input.
+      scratch: Folder for a temporary file.
+    """
+    given = scratch / "inputs.json"
+    given.write_text(json.dumps(inputs))
+    outputs: dict[str, dict[str, Any]] = _run_task_program("outputs", file, given)
+    return outputs
+
+
+def _run_task_program(action: str, *words: str | Path) -> Any:
+    program = Path(__file__).parents[1] / "programs" / "kubeflow_task.py"
+    ended = subprocess.run([PYTHON, program, action, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
 
 
 @dataclass
@@ -61,11 +93,13 @@ class Cluster:
       folder: Scratch folder.
       secrets: secret and key → value.
       ran: Names of the executed tasks, in order.
+      artifacts: Task → its artifacts, as kfp reads them.
     """
 
     folder: Path
     secrets: Mapping[tuple[str, str], str] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
+    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def run(self, pipeline: Spec, **parameters: str) -> str:
         """Run a pipeline with these parameters; return the run's id."""
@@ -110,10 +144,15 @@ class Cluster:
         container = pipeline.spec["deploymentSpec"]["executors"][label]["container"]
         kubernetes = pipeline.kubernetes[label]
         outputs: dict[str, Path] = {}
+        executor_input = ""
+        if _EXECUTOR_INPUT in container["args"]:
+            executor_input = make_inputs(pipeline.file, self.folder / run, name)[name]
 
         def fill_placeholder(placeholder: re.Match[str]) -> str:
             if placeholder[1] == ".pipeline_job_uuid":
                 return run
+            if not placeholder[1]:
+                return executor_input
             if input_name := _INPUT.fullmatch(placeholder[1]):
                 return inputs[input_name[1]]
             key = _OUTPUT.fullmatch(placeholder[1])[1]
@@ -133,6 +172,8 @@ class Cluster:
         assert (first, program) == ("python", "runner.py")
         self.execute(name, arguments, environment)
         self.ran.append(name)
+        if executor_input:
+            self.artifacts |= read_outputs(pipeline.file, {name: executor_input}, self.folder)
         return {key: output.read_text() for key, output in outputs.items()}
 
     def execute(self, task: str, arguments: list[str], environment: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline.core import run_locks
 from tests.support.runs.command import Ended, command, light_command
@@ -98,6 +99,15 @@ def test_reason_for_an_execution_is_printed(history: History):
     )
     assert "was cached" in run_command(history, "runs", "why-not-cached", "ExampleGen", "--run", "r2").out
     assert "it has not succeeded before" in run_command(history, "runs", "why-not-cached", "Trainer", "--run", "r1").out
+
+
+def test_resources_of_a_run_are_a_section_of_the_config(history: History):
+    measured = {"state": "done", "seconds": 10.0, "cpu_seconds": 20.0, "peak_memory_mb": 1000.0}
+    history.write_record("r3", state="done", started=100.0, updated=120.0, nodes={"Trainer": measured})
+    section = yaml.safe_load(run_command(history, "runs", "show", "r3", "--resources").out)
+    assert section == {"kubeflow": {"resources": {"Trainer": {"cpu": 2.5, "memory_gb": 2.0}}}}
+    refused = light_command("runs", "show", "r1", "--resources", "--store", str(history.location))
+    assert (refused.exit_code, "expected a run with a node that ran, received r1" in refused.err) == (2, True)
 
 
 def test_store_is_exported(history: History, tmp_path: Path):

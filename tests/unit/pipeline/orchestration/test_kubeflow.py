@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,20 @@ def test_every_node_runs_in_a_container_after_the_compilation() -> None:
         ],
     }
     node = ["node", "run", "--pipeline", pipeline_file, "--node", "Trainer", "--run-id", RUN]
-    assert executors["exec-trainer"]["container"]["args"] == [*node, "--logs", "/data/out/my_people/logs"]
+    described = ["--logs", "/data/out/my_people/logs", "--executor-input", "{{$}}"]
+    assert executors["exec-trainer"]["container"]["args"] == [*node, *described]
+    assert "--executor-input" not in executors["exec-schema-gen"]["container"]["args"]
     assert executors["exec-example-gen"]["container"]["args"][8:10] == ["--span", "{{$.inputs.parameters['span']}}"]
+
+
+def test_evaluator_declares_a_matrix_only_for_a_classification() -> None:
+    graph = (GraphNode("Evaluator", ()),)
+    for classifies in (True, False):
+        job = dataclasses.replace(make_job(), graph=graph, classifies=classifies)
+        artifacts = kubeflow.make_documents(job)[0]["components"]["comp-evaluator"]["outputDefinitions"]["artifacts"]
+        types = {name: artifact["artifactType"]["schemaTitle"] for name, artifact in artifacts.items()}
+        matrix = {"classification": "system.ClassificationMetrics"} if classifies else {}
+        assert types == {"metrics": "system.Metrics", "report": "system.HTML", **matrix}
 
 
 def test_run_that_is_not_due_ends_before_the_compilation() -> None:
@@ -143,6 +156,7 @@ def test_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
         ({"mount": "data"}, "mount"),
         ({"claim": "My Claim"}, "claim"),
         ({"secrets": {"A": {"secret": "s"}}}, "key"),
+        ({"user": 0}, "user"),
     ],
 )
 def test_invalid_section_is_rejected(wrong: dict[str, Any], message: str) -> None:
