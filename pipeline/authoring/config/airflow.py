@@ -40,8 +40,8 @@ class AirflowTaskConfig(Section):
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 1
     """Priority among all tasks that wait for a worker or a slot: the task with the highest number starts first."""
     queue: Annotated[str, StringConstraints(min_length=1)] | None = None
-    """Queue of the CeleryExecutor. Only workers that were started with `--queues` and this name take the task. By
-    default, Airflow's default queue."""
+    """Queue of the CeleryExecutor. Only workers that were started for it, as with `airflow celery worker --queues gpu`,
+    take the task. By default, Airflow's default queue."""
 
 
 class DataWaitConfig(Section):
