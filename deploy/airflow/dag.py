@@ -28,6 +28,8 @@ MODEL = Asset(AIRFLOW["asset"])
 # A task with an asset as its outlet updates it always. With an alias, it decides when it runs.
 PUSHES = AssetAlias(f"{AIRFLOW['asset']} pushed")
 SKIPPED = 3
+# With an approval, the Pusher itself does not publish a model.
+PUSHING_TASK = "publish" if MANIFEST["approval"] else "Pusher"
 SPEC = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(?::(\d+))?\}")
 
 
@@ -81,23 +83,34 @@ def make_settings(name: str) -> dict[str, Any]:
     return settings | {option: value for option, value in optional.items() if value}
 
 
-def make_task(name: str, *arguments: str) -> BashOperator:
-    """Make a task that runs a verb in the pipeline's own environment."""
-    command = shlex.join([MANIFEST["python"], MANIFEST["runner"], *arguments])
-    # Airflow replaces the expressions in braces when the task runs.
-    run_id = " --run-id '{{ run_id }}'" if arguments[:2] == ("node", "run") else ""
-    span = " --span {{ find_span(dag_run, triggering_asset_events) }}" if run_id and SCHEDULE["span"] == "date" else ""
-    pushes = {"outlets": [PUSHES], "post_execute": update_asset} if name == "Pusher" else {}
+def make_task(
+    name: str, *arguments: str, ending: str = "", environment: dict[str, str] | None = None, **options: object
+) -> BashOperator:
+    """Make a task that runs a verb in the pipeline's own environment.
+
+    Args:
+      name: ID of the task.
+      arguments: Arguments of runner.py.
+      ending: Further arguments, in the syntax of the shell. Airflow replaces expressions in braces when the task runs.
+      environment: Further environment variables. Airflow replaces expressions in their values.
+      options: Further options of the operator.
+    """
+    pushes = {"outlets": [PUSHES], "post_execute": update_asset} if name == PUSHING_TASK else {}
     return BashOperator(
         task_id=name,
-        bash_command=command + run_id + span,
+        bash_command=shlex.join([MANIFEST["python"], MANIFEST["runner"], *arguments]) + ending,
         cwd=ROOT,
-        env=MANIFEST["environment"],
+        env={**MANIFEST["environment"], **(environment or {})},
         append_env=True,
-        skip_on_exit_code=SKIPPED,
-        **make_settings(name),
-        **pushes,
+        **{"skip_on_exit_code": SKIPPED, **make_settings(name), **pushes, **options},
     )
+
+
+def make_node_task(name: str, **options: object) -> BashOperator:
+    """Make a task that runs a node of the pipeline."""
+    span = " --span {{ find_span(dag_run, triggering_asset_events) }}" if SCHEDULE["span"] == "date" else ""
+    arguments = ("--pipeline", str(HERE / "pipeline.pb"), "--node", name, "--logs", MANIFEST["logs"])
+    return make_task(name, "node", "run", *arguments, ending=f" --run-id '{{{{ run_id }}}}'{span}", **options)
 
 
 def update_asset(context: Any, last_line: Any = None) -> None:
@@ -136,6 +149,39 @@ def make_wait_tasks() -> list[Any]:
     ]
 
 
+def make_approval_tasks(pusher: BashOperator) -> BashOperator:
+    """Make the tasks in which a person approves the push; return the task that publishes the model.
+
+    If nobody answers in time, or somebody rejects the model, it is not published. `models approve` can still do that.
+    """
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+    from airflow.sdk import Param
+
+    verb = ("models", "approve", *MANIFEST["config"])
+    # It is skipped, with the tasks after it, if the model is not blessed or was approved before.
+    check = make_task("check_approval", *verb, "--check", ending=" '{{ run_id }}'")
+    person = ApprovalOperator(
+        task_id="approve",
+        subject=f"Push the model of {MANIFEST['pipeline']}, run {{{{ run_id }}}}?",
+        body=f"The report is {MANIFEST['logs']}/{{{{ run_id }}}}/report.html.",
+        params={"note": Param("approved in Airflow", type="string", minLength=1, maxLength=500, title="Reason")},
+        defaults="Reject",
+        response_timeout=timedelta(hours=SCHEDULE["timeout_hours"]),
+        execution_timeout=None,
+    )
+    answer = "ti.xcom_pull(task_ids='approve')"
+    # The shell reads what the person has typed from variables, so it is never part of a command.
+    typed = {
+        "APPROVER": f"{{{{ {answer}['responded_by_user']['name'] }}}}",
+        "NOTE": f"{{{{ {answer}['params_input']['note'] }}}}",
+    }
+    ending = """ '{{ run_id }}' --by="$APPROVER" --note="$NOTE" """
+    # A refusal is a failure here, for example because the files of the model have changed.
+    publish = make_task("publish", *verb, ending=ending, environment=typed, skip_on_exit_code=None)
+    pusher >> check >> person >> publish
+    return publish
+
+
 with DAG(
     dag_id=MANIFEST["pipeline"],
     schedule=find_schedule(),
@@ -162,9 +208,15 @@ with DAG(
         for waiting in first:
             waiting >> due
         first = [due]
+    published = None
     for node in MANIFEST["nodes"]:
-        name = node["id"]
-        file = str(HERE / "pipeline.pb")
-        tasks[name] = make_task(name, "node", "run", "--pipeline", file, "--node", name, "--logs", MANIFEST["logs"])
-        for above in [tasks[upstream] for upstream in node["upstream"]] or first:
+        name, upstream = node["id"], node["upstream"]
+        waits = published is not None and "Pusher" in upstream
+        # These nodes also run if the tasks of the approval were skipped, but not if all tasks were.
+        tasks[name] = make_node_task(name, **({"trigger_rule": "none_failed_min_one_success"} if waits else {}))
+        for above in [tasks[node_id] for node_id in upstream] or first:
             above >> tasks[name]
+        if waits:
+            published >> tasks[name]
+        if name == "Pusher" and MANIFEST["approval"]:
+            published = make_approval_tasks(tasks[name])

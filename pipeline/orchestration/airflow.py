@@ -37,6 +37,7 @@ class Dag:
       schedule: When the DAG runs. If None, it runs only when it is triggered.
       airflow: What else starts runs, callbacks, and the settings of the tasks.
       waited_patterns: Absolute file patterns with {SPAN} or a date; a run waits until its span has such files.
+      approves: Whether a person approves the push in Airflow.
     """
 
     pipeline: str
@@ -46,6 +47,7 @@ class Dag:
     schedule: ScheduleConfig | None
     airflow: AirflowConfig = field(default_factory=AirflowConfig)
     waited_patterns: Sequence[str] = ()
+    approves: bool = False
 
 
 def write(config: Config, options: Sequence[str], folder: Path) -> Path:
@@ -72,6 +74,7 @@ def write(config: Config, options: Sequence[str], folder: Path) -> Path:
         config.schedule,
         section,
         section.get_waited_patterns(config),
+        approves=config.push.approval == "required",
     )
     return write_dag(dag, folder)
 
@@ -109,6 +112,7 @@ def write_dag(dag: Dag, folder: Path) -> Path:
         "nodes": [{"id": node.id, "upstream": list(node.upstream)} for node in dag.graph],
         "schedule": schedule,
         "airflow": _make_airflow_settings(dag),
+        "approval": dag.approves,
     }
     here = Path.cwd()
     manifest = {"root": str(here), **without_root(manifest, here)}

@@ -99,6 +99,52 @@ def test_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed
 
 
 @pytest.mark.slow
+def test_person_approves_the_push_in_airflow(site: Airflow, tmp_path: Path):
+    new = people.write_new(tmp_path / "new.csv")
+    sections = {"push": {"approval": "required"}, "predict": {"path": str(new), "columns": ["id"]}}
+    config = people.project(tmp_path, "approved", **sections)
+    shared = ("--config", str(config), "--set", f"runtime.output={tmp_path / 'out'}")
+    # The nodes have ended before Airflow runs them under the same run IDs, so only the approval takes time.
+    runs = [command("--local", "--json", *shared).result["run"] for _ in range(3)]
+    assert command("--airflow", *shared, "--output", str(site.dags)).exit_code == 0
+    manifest = pipeline_file(site.dags, "approved").with_name("manifest.json")
+    record = json.loads(manifest.read_text())
+    nodes = [{"id": "Pusher", "upstream": []}, {"id": "Predictor", "upstream": ["Pusher"]}]
+    assert {"Pusher", "Predictor"} <= {node["id"] for node in record["nodes"]}
+    manifest.write_text(json.dumps({**record, "nodes": nodes}))
+    site.fork("approved")
+    site.knows("approved")
+
+    site.command("dags", "trigger", "approved", "--run-id", runs[0])
+    site.answer("approved", runs[0], "approve", "Reject")
+    assert site.ended("approved") == {runs[0]: "success"}, site.tasks("approved", runs[0])
+    states = {task: state for task, (state, _) in site.tasks("approved", runs[0]).items()}
+    done = dict.fromkeys(("Pusher", "check_approval", "approve", "Predictor"), "success")
+    assert states == {**done, "publish": "skipped"}
+    pushed = tmp_path / "out" / "approved" / "pushed"
+    assert not list(pushed.glob("*/saved_model.pb"))
+
+    site.command("dags", "trigger", "approved", "--run-id", runs[1])
+    # A note is never part of a command.
+    note = "looked at it; $(touch pwned) `touch pwned` \" '"
+    site.answer("approved", runs[1], "approve", "Approve", note=note)
+    assert site.ended("approved", runs=2)[runs[1]] == "success"
+    states = {task: state for task, (state, _) in site.tasks("approved", runs[1]).items()}
+    assert states == {**done, "publish": "success"}
+    [manifest_of_version] = [json.loads(path.read_text()) for path in pushed.glob("*/manifest.json")]
+    approval = manifest_of_version["approval"]
+    assert (approval["by"], approval["note"]) == (site.USER, note)
+    assert not list(ROOT.glob("pwned"))
+
+    # The three runs share the model, which is approved now, so nobody is asked again.
+    site.command("dags", "trigger", "approved", "--run-id", runs[2])
+    assert site.ended("approved", runs=3)[runs[2]] == "success"
+    states = {task: state for task, (state, _) in site.tasks("approved", runs[2]).items()}
+    skipped = dict.fromkeys(("check_approval", "approve", "publish"), "skipped")
+    assert states == {**done, **skipped}
+
+
+@pytest.mark.slow
 def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     days = [datetime.date(2026, 1, day) for day in (1, 2, 3)]
     for day in days:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from pg8000 import dbapi
 
@@ -45,6 +46,8 @@ class Airflow:
       environment: Further environment variables of its processes.
     """
 
+    USER: ClassVar = "Anonymous"
+    """Name of the user of Airflow's API, whom its simple authentication accepts without a password."""
     home: Path
     database: Server
     python: Path | None = None
@@ -151,6 +154,32 @@ class Airflow:
         """Return whether an attempt has started the task's command; a fork of Airflow's executor may hang before."""
         log = self.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / f"attempt={attempt}.log"
         return "Running command" in log.read_text()
+
+    def answer(self, dag: str, run: str, task: str, option: str, **fields: str) -> None:
+        """Wait until a task waits for a person, and choose an option with the values of the form, by Airflow's API."""
+        # Airflow 3.3 fails a task that is answered before the scheduler knows that the asking process has ended.
+        event = f"task_id='{task}', run_id='{run}', try_number=1"
+        received = re.compile(rf"Received executor event with state success .*{re.escape(event)}")
+        question = (
+            "SELECT 1 FROM task_instance t JOIN hitl_detail h ON h.ti_id = t.id"
+            " WHERE t.dag_id = %s AND t.run_id = %s AND t.task_id = %s"
+        )
+        self._until(lambda: self._ask(question, dag, run, task), f"{task} of {run} does not wait for a person")
+        log = self.home / "scheduler.log"
+        self._until(lambda: received.search(log.read_text()), f"the scheduler does not know the end of {task}")
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
+        body = {"chosen_options": [option], "params_input": {"note": "none", **fields}}
+        token = self._request("/auth/token", None, None)["access_token"]
+        self._request(path, body, token)
+
+    def _request(self, path: str, body: object, token: str | None) -> Any:
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}{path}", data, headers, method="GET" if body is None else "PATCH"
+        )
+        with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - loopback
+            return json.loads(response.read())
 
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
         """Return task → (state, number of the last try)."""

@@ -47,6 +47,13 @@ def test_manifest_describes_the_whole_dag(tmp_path: Path, monkeypatch: pytest.Mo
     assert Path(str(manifest["runner"]).replace(ROOT, str(Path.cwd()))).is_file()
 
 
+@pytest.mark.parametrize("approves", [True, False])
+def test_manifest_says_whether_a_person_approves_the_push(tmp_path: Path, approves: bool):
+    (tmp_path / "toy").mkdir()
+    write_dag(Dag("toy", GRAPH, (), tmp_path / "logs", None, approves), tmp_path)
+    assert json.loads((tmp_path / "toy" / "manifest.json").read_text())["approval"] is approves
+
+
 def test_paths_below_the_working_directory_are_relative_to_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     manifest = write_manifest(tmp_path)
