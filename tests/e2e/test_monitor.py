@@ -139,7 +139,7 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
 def test_private_columns_are_compared_and_joined_by_their_hashes(
     small: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    secret = "a secret of 23 bytes..."  # noqa: S105
+    secret = "a secret of 23 bytes..."  # noqa: S105  # pragma: allowlist secret
     private = {"id": "hash", "city": "hash", "age": "drop"}
     options = [f"--request_log_private={name}={action}" for name, action in private.items()]
     # A fifth of the people lives in a town that training has not seen.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.programs import programs
 
-_PASSWORD = "open-sesame"  # noqa: S105 - of a server that lives for a test
+_PASSWORD = "open-sesame"  # noqa: S105 - of a test's server  # pragma: allowlist secret
 _SECONDS = 60
 
 

@@ -65,7 +65,7 @@ def test_examples_are_decoded_and_joined_with_columns(tmp_path: Path) -> None:
 
 def test_column_that_becomes_private_is_read_as_text(tmp_path: Path) -> None:
     examples = []
-    for values in ([7], [b"e4d909c290d0fb1c"], []):
+    for values in ([7], [b"e4d909c290d0fb1c"], []):  # pragma: allowlist secret
         example = tf.train.Example()
         example.features.feature["hours"].float_list.value.append(1.5)
         feature = example.features.feature["user"]

@@ -12,7 +12,7 @@ import pytest
 from components.base.errors import InputError
 from pipeline.cli import serve
 
-SECRET = "a secret of 23 bytes..."  # noqa: S105
+SECRET = "a secret of 23 bytes..."  # noqa: S105  # pragma: allowlist secret
 
 
 @pytest.fixture

@@ -441,7 +441,10 @@ def test_compatible_loss_is_accepted(config: Path, assignments: list[str]) -> No
             "expected drop for a column of the label or the weight, received hash for 'fare'; drop it",
         ),
         ("{private: {fare: encrypt}}", "expected one of hash, drop, received 'encrypt'"),
-        ("{secret_env: 'a b'}", "expected a text that matches pattern '^[A-Za-z_][A-Za-z0-9_]*$', received 'a b'"),
+        (
+            "{secret_env: 'a b'}",  # pragma: allowlist secret
+            "expected a text that matches pattern '^[A-Za-z_][A-Za-z0-9_]*$', received 'a b'",
+        ),
         (
             "{labels: l.csv, key: id, thresholds: {f1: {min: 0.5}}}",
             "expected a metric of the evaluation, received f1; add it to evaluation.metrics",
