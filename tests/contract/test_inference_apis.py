@@ -278,4 +278,4 @@ def test_requests_are_counted_and_batched(server: Server) -> None:
     assert (status, answer["outputs"][0]["data"]) == (200, np.sum(pairs, axis=1).tolist())
     text = server.ask("GET", "/monitoring/prometheus/metrics")[1].decode()
     for api in ("REST", "GRPC"):
-        assert f'entrypoint="{api}",model_name="line",status="OK",version="1"' in text, text
+        assert f'entrypoint="{api}",model_name="line",signature="pairs",status="OK"' in text, text

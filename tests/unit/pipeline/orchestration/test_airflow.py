@@ -50,7 +50,7 @@ def test_manifest_describes_the_whole_dag(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("approves", [True, False])
 def test_manifest_says_whether_a_person_approves_the_push(tmp_path: Path, approves: bool):
     (tmp_path / "toy").mkdir()
-    write_dag(Dag("toy", GRAPH, (), tmp_path / "logs", None, approves), tmp_path)
+    write_dag(Dag("toy", GRAPH, (), tmp_path / "logs", None, approves=approves), tmp_path)
     assert json.loads((tmp_path / "toy" / "manifest.json").read_text())["approval"] is approves
 
 
