@@ -127,7 +127,7 @@ class Airflow:
         """Start a run through Airflow's API, which takes less time than its command."""
         token = self._request("/auth/token")["access_token"]
         body = {"dag_run_id": run, "logical_date": logical_date}
-        self._request(f"/api/v2/dags/{dag}/dagRuns", body, {"Authorization": f"Bearer {token}"})
+        self._request(f"/api/v2/dags/{dag}/dagRuns", body, token)
 
     def asset_events(self, asset: str) -> list[object]:
         """Return the extra information of all updates of an asset, oldest first."""
@@ -164,22 +164,13 @@ class Airflow:
             "SELECT 1 FROM task_instance t JOIN hitl_detail h ON h.ti_id = t.id"
             " WHERE t.dag_id = %s AND t.run_id = %s AND t.task_id = %s"
         )
-        self._until(lambda: self._ask(question, dag, run, task), f"{task} of {run} does not wait for a person")
+        self.until(lambda: self.ask(question, dag, run, task), f"{task} of {run} does not wait for a person")
         log = self.home / "scheduler.log"
-        self._until(lambda: received.search(log.read_text()), f"the scheduler does not know the end of {task}")
+        self.until(lambda: received.search(log.read_text()), f"the scheduler does not know the end of {task}")
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
         body = {"chosen_options": [option], "params_input": {"note": "none", **fields}}
-        token = self._request("/auth/token", None, None)["access_token"]
-        self._request(path, body, token)
-
-    def _request(self, path: str, body: object, token: str | None) -> Any:
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}{path}", data, headers, method="GET" if body is None else "PATCH"
-        )
-        with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - loopback
-            return json.loads(response.read())
+        token = self._request("/auth/token")["access_token"]
+        self._request(path, body, token, "PATCH")
 
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
         """Return task → (state, number of the last try)."""
@@ -199,12 +190,14 @@ class Airflow:
                 raise AssertionError(f"{otherwise}; ended: {dead}\n{logs}")
             time.sleep(_TICK_SECONDS)
 
-    def _request(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
-        """Return the answer of the API server to a GET, or to a POST of JSON."""
+    def _request(self, path: str, body: object = None, token: str = "", method: str | None = None) -> Any:
+        """Return the answer of the API server to a GET, or with a body to a POST of JSON or another method."""
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._port}{path}",
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", **(headers or {})},
+            headers={"Content-Type": "application/json", **authorization},
+            method=method,
         )
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - the address is http
             return json.load(answer)
