@@ -236,15 +236,15 @@ def compute_concordance(weighted: WeightedSums) -> tuple[float, Interval | None]
     weights = _split_events(sums)
     is_event = np.arange(len(order)) < len(times)
     events = np.where(is_event, weights, 0.0)
-    after, later = (_sum_greater(order, values, weights) for values in (expected, np.zeros_like(expected)))
-    before, earlier = (_sum_greater(-order, values, events) for values in (-expected, np.zeros_like(expected)))
-    # With a single value, all pairs are ties, which count half.
-    later, earlier = 2 * later, 2 * earlier
+    # With equal second coordinates, all pairs are ties, which count half.
+    alike = np.zeros_like(expected)
+    ordered_later, later = _sum_greater(order, expected, weights), 2 * _sum_greater(order, alike, weights)
+    ordered_earlier, earlier = _sum_greater(-order, -expected, events), 2 * _sum_greater(-order, alike, events)
     pairs = float(events @ later)
     if not pairs:
         return math.nan, None
-    value = float(events @ after) / pairs
-    derivatives = (is_event * (after - value * later) + before - value * earlier) / pairs
+    value = float(events @ ordered_later) / pairs
+    derivatives = (is_event * (ordered_later - value * later) + ordered_earlier - value * earlier) / pairs
     half = intervals.Z * math.sqrt(float(_split_events(weighted.squared) @ derivatives**2))
     return value, (max(value - half, 0.0), min(value + half, 1.0))
 
@@ -272,12 +272,12 @@ def _sum_greater(first: Ints, second: Ints, weights: Floats) -> Floats:
     _, first = np.unique(first, return_inverse=True)
     _, second = np.unique(second, return_inverse=True)
     size = int(first.max()) + 1
-    ties = _sum_after(second * size + first, size, weights) / 2
+    sums = _sum_after(second * size + first, size, weights) / 2
     for bit in range(int(second.max()).bit_length()):
         is_upper = (second >> bit) & 1
         above = _sum_after((second >> (bit + 1)) * size + first, size, weights * is_upper)
-        ties += np.where(is_upper, 0.0, above)
-    return ties
+        sums += np.where(is_upper, 0.0, above)
+    return sums
 
 
 def _sum_after(positions: Ints, size: int, weights: Floats) -> Floats:
@@ -338,18 +338,20 @@ def compute_errors(sums: Sums) -> Errors:
     survival = np.cumprod(1 - _divide(events, at_risk))
     censored = np.maximum(sums.rows - events, 0.0)
     observed = np.cumprod(1 - _divide(censored, at_risk - events))
-    before = np.append(1.0, observed[:-1])
+    observed_before = np.append(1.0, observed[:-1])
     scores = []
     for horizon, errors in zip(horizons, squares.T, strict=True):
         is_over = times <= horizon
         number = int(is_over.sum())
-        until, expected = (float(np.append(1.0, curve)[number]) for curve in (observed, survival))
-        if until <= 0:
+        observed_until, expected = (float(np.append(1.0, curve)[number]) for curve in (observed, survival))
+        if observed_until <= 0:
             # All rows are censored until this time.
             break
-        over, rest = float((events / before)[is_over].sum()), float(sums.rows[~is_over].sum()) / until
-        model = float((errors / np.where(is_over, before, until)).sum())
-        scores.append((model / total, (expected**2 * over + (1 - expected) ** 2 * rest) / total))
+        model = float((errors / np.where(is_over, observed_before, observed_until)).sum())
+        event_weight = float((events / observed_before)[is_over].sum())
+        survivor_weight = float(sums.rows[~is_over].sum()) / observed_until
+        constant = expected**2 * event_weight + (1 - expected) ** 2 * survivor_weight
+        scores.append((model / total, constant / total))
     if not scores:
         return Errors(math.nan, math.nan)
     return Errors(*(_average(np.array(values), horizons[: len(scores)]) for values in zip(*scores, strict=True)))

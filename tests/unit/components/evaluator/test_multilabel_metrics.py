@@ -8,17 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import tensorflow_model_analysis as tfma
 from scipy import special
 from sklearn import metrics
 
-from components.compat.tfma import evaluation
-from components.evaluator import binned_sums
-from components.evaluator.binned_sums import Slices
-from components.evaluator.columnar import Metrics
-from components.evaluator.columnar_metric import raise_weights
-from components.evaluator.eval_config import eval_config
 from components.evaluator.plan import EvaluationPlan
+from tests.support.data import columnar_results
+from tests.support.data.columnar_results import bounds_of, value_of
 
 Array = npt.NDArray[Any]
 ROWS, CLASSES, WIDTH = 3000, 6, 9
@@ -56,30 +51,7 @@ def evaluate(labels: Array, predictions: Array, weights: Array | None = None, pa
         {"evaluation": {"metrics": NAMES, "thresholds": {"log_loss": {"max": 1}}}, "task": "multilabel"}
         | {"labels": [{"text": "y"}], "prediction_key": "probabilities", "weight": None if weights is None else "w"}
     )
-    config = tfma.utils.update_eval_config_with_defaults(
-        eval_config(plan, plan.labels[0]), has_baseline=False, rubber_stamp=True
-    )
-    computed = Metrics(config)
-    assert computed.row_by_row is None, "TFMA would compute them row by row"
-    results: evaluation.Results = {}
-    for combiner in computed.columnar:
-        tables = []
-        for rows in np.array_split(np.arange(len(labels)), parts):
-            slices = Slices([()], np.arange(len(rows)), np.zeros(len(rows), np.int64))
-            is_weighted = weights is not None and combiner.is_weighted
-            factors = raise_weights(weights[rows], combiner.power) if weights is not None and is_weighted else None
-            tables.append(binned_sums.count(combiner.bins(labels[rows], predictions[rows]), slices, factors))
-        results.update(combiner.result(binned_sums.add_tables(tables).select_slice(0)))
-    completed = evaluation.complete_results(results, computed.parts, config)
-    return {key.name: value for key, value in completed.items()}
-
-
-def value_of(result: Any) -> float:
-    return float(result.value.value if hasattr(result, "lower_bound") else result)
-
-
-def bounds_of(result: Any) -> tuple[float, float]:
-    return float(result.lower_bound.value), float(result.upper_bound.value)
+    return columnar_results.evaluate(plan, labels, lambda _: predictions, weights, parts)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])

@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import tensorflow_model_analysis as tfma
 from scipy import integrate
 
-from components.compat.tfma import evaluation
-from components.evaluator import binned_sums, ordered_bins
-from components.evaluator.binned_sums import Slices
-from components.evaluator.columnar import Metrics
-from components.evaluator.columnar_metric import raise_weights
-from components.evaluator.eval_config import eval_config
+from components.evaluator import ordered_bins
 from components.evaluator.plan import EvaluationPlan
+from tests.support.data import columnar_results
+from tests.support.data.columnar_results import bounds_of, value_of
 
 Array = npt.NDArray[Any]
 ROWS, ENDS = 1200, np.array([3.0, 8.0, 15.0, 31.0, 60.0])
@@ -115,32 +111,9 @@ def evaluate(labels: Array, predictions: Array, weights: Array | None = None, pa
         }
         | {"labels": [{"text": "days", "event": "died"}], "weight": None if weights is None else "w"}
     )
-    config = tfma.utils.update_eval_config_with_defaults(
-        eval_config(plan, plan.labels[0]), has_baseline=False, rubber_stamp=True
+    return columnar_results.evaluate(
+        plan, labels, lambda output: predictions if output else predictions[:, 0], weights, parts
     )
-    computed = Metrics(config)
-    assert computed.row_by_row is None, "TFMA would compute them row by row"
-    results: evaluation.Results = {}
-    for combiner in computed.columnar:
-        tables = []
-        for rows in np.array_split(np.arange(len(labels)), parts):
-            slices = Slices([()], np.arange(len(rows)), np.zeros(len(rows), np.int64))
-            is_weighted = weights is not None and combiner.is_weighted
-            factors = raise_weights(weights[rows], combiner.power) if weights is not None and is_weighted else None
-            read = predictions[rows] if combiner.output else predictions[rows, 0]
-            binned = combiner.bins(labels[rows], read)
-            tables.append(binned_sums.count(binned, slices, factors, ordered=combiner.ordered))
-        results.update(combiner.result(binned_sums.add_tables(tables).select_slice(0)))
-    completed = evaluation.complete_results(results, computed.parts, config)
-    return {key.name: value for key, value in completed.items()}
-
-
-def value_of(result: Any) -> float:
-    return float(result.value.value if hasattr(result, "lower_bound") else result)
-
-
-def bounds_of(result: Any) -> tuple[float, float]:
-    return float(result.lower_bound.value), float(result.upper_bound.value)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
