@@ -2,8 +2,9 @@
 
 python -m benchmarks.init_run [--rows 30_000] [--tables taxi,census] [--rounds 3] [--budget 60]
 
-Each round starts without config, artifacts and metadata. If a table has fewer than --rows rows, such as the real trips,
-rows are drawn with replacement.
+Each round starts without config, artifacts and metadata. Without --rows, a table has its own size, see
+benchmarks/init_tables.py, and the results are recorded as `init_shapes`. If a table has fewer than --rows rows, rows
+are drawn with replacement.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import measure
-from benchmarks.init_tables import Sample, census, taxi
+from benchmarks.init_tables import Sample, census, many_categories, many_classes, taxi, wide
 
-_TABLES: dict[str, Callable[[int], Sample]] = {"taxi": lambda _: taxi(), "census": census}
+_TABLES: dict[str, Callable[[], Sample]] = {
+    "taxi": taxi,
+    "census": census,
+    "many_categories": many_categories,
+    "wide": wide,
+    "many_classes": many_classes,
+}
 _WANTED = 120.0
 """Target for the seconds from `init` to the pushed model, for 30,000 rows on 2 cores."""
 
@@ -26,18 +33,21 @@ _WANTED = 120.0
 def main() -> None:
     """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=30_000)
+    parser.add_argument("--rows", type=int)
     parser.add_argument("--tables", default=",".join(_TABLES), help=f"some of {', '.join(_TABLES)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of init for fitting kinds of models")
     options = parser.parse_args()
     measured: dict[str, list[measure.Measurement]] = {}
-    facts: measure.Facts = {"rows": options.rows}
+    facts: measure.Facts = {}
     for name in options.tables.split(","):
-        sample = _TABLES[name](options.rows)
+        sample = _TABLES[name]()
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            rows = sample.rows.sample(options.rows, replace=len(sample.rows) < options.rows, random_state=0)
+            rows = sample.rows
+            if options.rows:
+                rows = rows.sample(options.rows, replace=len(rows) < options.rows, random_state=0)
+            facts[f"{name}: rows, columns"] = f"{len(rows):,}, {rows.shape[1]:,}"
             rows.to_csv(folder / f"{name}.csv", index=False)
             rounds = [
                 _round(folder / str(number), folder / f"{name}.csv", sample, options.budget)
@@ -46,11 +56,13 @@ def main() -> None:
         measured[f"{name}: init"], measured[f"{name}: run"] = ([round_[side] for round_ in rounds] for side in (0, 1))
         wall_times = measure.Spread.of(init.wall + run.wall for init, run in rounds)
         facts[f"{name}: seconds from init to the pushed model (wanted: at most {_WANTED:g})"] = wall_times
+        facts[f"{name}: CPU-seconds of both"] = measure.Spread.of(init.cpu + run.cpu for init, run in rounds)
+    size = f"--rows {options.rows} " if options.rows else ""
     command = (
-        f"python -m benchmarks.init_run --rows {options.rows} --tables {options.tables} --rounds {options.rounds} "
+        f"python -m benchmarks.init_run {size}--tables {options.tables} --rounds {options.rounds} "
         f"--budget {options.budget:g}"
     )
-    print(measure.record("init_run", command, measured, facts))
+    print(measure.record("init_run" if options.rows else "init_shapes", command, measured, facts))
 
 
 def _round(folder: Path, table: Path, sample: Sample, budget: float) -> tuple[measure.Measurement, measure.Measurement]:

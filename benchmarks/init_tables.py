@@ -1,4 +1,4 @@
-"""The tables of the benchmark of `init`: real trips, and simulated people."""
+"""The tables of the benchmark of `init`: real trips, and simulated rows of several shapes."""
 
 from __future__ import annotations
 
@@ -64,6 +64,33 @@ def census(rows: int = 20_000) -> Sample:
         ),
         "label",
     )
+
+
+def many_categories(rows: int = 50_000) -> Sample:
+    """Simulate 20 numbers and ten categories of 3 to 5,000 values, most of them rare; the rarest ones matter."""
+    random = np.random.default_rng(0)
+    columns: dict[str, Any] = {f"n{number}": random.normal(size=rows) for number in range(20)}
+    codes = [random.zipf(1.3, rows) % size for size in (3, 5, 8, 12, 30, 100, 500, 2000, 2000, 5000)]
+    columns |= {f"c{number}": [f"v{code}" for code in values] for number, values in enumerate(codes)}
+    odds = columns["n0"] + columns["n1"] * columns["n2"] + random.normal(size=5000)[codes[9]] + (codes[2] == 1)
+    return Sample(pd.DataFrame({**columns, "label": _draw_labels(random, odds)}), "label")
+
+
+def wide(rows: int = 5_000) -> Sample:
+    """Simulate 800 numbers, of which the label depends on ten."""
+    random = np.random.default_rng(0)
+    numbers = random.normal(size=(rows, 800)).round(4)
+    table = pd.DataFrame(numbers, columns=[f"n{number}" for number in range(800)])
+    return Sample(table.assign(label=_draw_labels(random, numbers[:, :10].sum(axis=1))), "label")
+
+
+def many_classes(rows: int = 10_000) -> Sample:
+    """Simulate 20 numbers whose means differ between 32 classes."""
+    random = np.random.default_rng(0)
+    label = random.integers(0, 32, rows)
+    numbers = (random.normal(size=(32, 20))[label] + random.normal(size=(rows, 20))).round(4)
+    table = pd.DataFrame(numbers, columns=[f"n{number}" for number in range(20)])
+    return Sample(table.assign(label=[f"class {number}" for number in label]), "label")
 
 
 def _draw_labels(random: np.random.Generator, odds: Any) -> Any:

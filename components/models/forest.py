@@ -39,14 +39,17 @@ class TreeInput(NamedTuple):
       kind: `number` reads numbers, or an ordered ID, unchanged. `sum` adds the bins of a number, which keeps its order.
         `category` is the position of the ID in `ids`, from 1, or 0 if it is not there. `words` has one column per
         element of `ids`, which is 1 if the feature contains the ID. `weighted_words` has the weight of the ID instead.
+        `means` has the row of `means` at this position.
       width: Number of columns; 0 if it follows from `ids`.
       ids: Known IDs, sorted.
+      means: Means of the label for other IDs and for each of `ids`, `width` numbers each.
     """
 
     feature: str
-    kind: Literal["number", "sum", "category", "words", "weighted_words"]
+    kind: Literal["number", "sum", "category", "words", "weighted_words", "means"]
     width: int = 1
     ids: tuple[int, ...] = ()
+    means: tuple[tuple[float, ...], ...] = ()
 
     @property
     def columns(self) -> int:
@@ -145,7 +148,10 @@ def _compute_columns(tree_input: TreeInput, values: tf.Tensor) -> tf.Tensor:
         column = tf.reshape(_find_positions(known, tf.reshape(ids, [-1])), tf.shape(ids)) + rows * columns
         sums = tf.math.unsorted_segment_sum(weights, column, tf.shape(ids)[0] * columns)
         return tf.reshape(sums, [-1, columns])[:, 1:]
-    return tf.cast(_find_positions(known, tf.reshape(values, [-1])), tf.float32)[:, tf.newaxis]
+    position = _find_positions(known, tf.reshape(values, [-1]))
+    if tree_input.kind == "means":
+        return tf.gather(tf.constant(tree_input.means, tf.float32), position)
+    return tf.cast(position, tf.float32)[:, tf.newaxis]
 
 
 def _find_positions(known: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:

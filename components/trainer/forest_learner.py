@@ -26,6 +26,7 @@ from components.features import weighted_ids
 from components.models.config import ModelConfig
 from components.models.forest import Floats, Forest, TreeInput, Trees, matrix
 from components.trainer.forest_conversion import convert_trees, count_categories, predict_logits
+from components.trainer.label_means import choose_frequent, compute_label_means, make_targets
 from components.trainer.memory_rows import Rows
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.validation_part import FoldMasks, Mask, combine_held_out
@@ -42,6 +43,9 @@ _SUBSAMPLE, _COLUMNS = 0.8, 0.5
 """Share of the rows that a tree is built from, and share of the columns that a condition is chosen from."""
 _CATEGORIES, _LEAST_ROWS = 2000, 5
 """Maximum number of IDs of a feature that are categories, and minimum number of rows of each; YDF's defaults."""
+_MANY = 50
+"""Maximum number of categories of a condition. Trees read means of the label instead of more categories, which overfit
+and take longer: of more than 300, YDF compares thousands of random partitions."""
 _WORDS = 64
 """Maximum number of IDs that are read from a feature with several IDs per row: those that predict the label best."""
 _OBLIQUE = {
@@ -160,7 +164,7 @@ class ForestLearner:
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
         shapes = [Shape(depth, self.config.trees) for depth in depths]
         best = min(self._train_shapes(shapes, folds, deadline), key=attrgetter("loss"))
-        has_categories = any(tree_input.kind == "category" for tree_input in self.inputs)
+        has_categories = any(tree_input.kind == "category" for tree_input in folds[0].inputs)
         if has_categories and time.monotonic() < deadline:
             random = Shape(best.shape.depth, self.config.trees, "RANDOM")
             best = min(best, *self._train_shapes([random], folds, deadline), key=attrgetter("loss"))
@@ -180,11 +184,8 @@ class ForestLearner:
     def _make_fold(self, rows: Rows, masks: FoldMasks, most: int | None = None) -> Fold:
         """Return a fold, with at most `most` rows to train on, which are drawn at random."""
         training, held_out = rows.where(masks.training), rows.where(masks.held_out)
-        training = training.sample(most or len(training.label), self.seed)
-        inputs = self.choose_ids(training)
-        return Fold(
-            held_out, masks.held_out, inputs, *(self._create_dataset(inputs, part) for part in (training, held_out))
-        )
+        inputs, dataset = self._prepare(training.sample(most or len(training.label), self.seed))
+        return Fold(held_out, masks.held_out, inputs, dataset, self._create_dataset(inputs, held_out))
 
     def _train_shapes(
         self, shapes: Sequence[Shape], folds: Sequence[Fold], deadline: float = math.inf, stop_early: bool = True
@@ -252,8 +253,7 @@ class ForestLearner:
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
         """Train forests of the same shape on all rows, `model.forests` of them, and return their mean."""
-        inputs = self.choose_ids(rows)
-        dataset = self._create_dataset(inputs, rows)
+        inputs, dataset = self._prepare(rows)
         seeds = range(self.seed, self.seed + self.config.forests)
         with ThreadPoolExecutor(_count_forests(dataset)) as pool:
             models = list(pool.map(lambda seed: self._train_model(selected.shape, inputs, dataset, seed=seed), seeds))
@@ -272,6 +272,19 @@ class ForestLearner:
         losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight).numpy()
         return losses
 
+    def _prepare(self, rows: Rows) -> tuple[tuple[TreeInput, ...], Dataset]:
+        """Return what a forest reads, and the rows to train it on, which read means of other folds."""
+        inputs, out_of_fold = [], {}
+        targets, weights = make_targets(self._scale(rows.label), self.head.outputs), self.weights_of(rows)
+        for tree_input in self.choose_ids(rows):
+            ids = rows.features[tree_input.feature].reshape(-1)
+            if tree_input.kind == "category" and len(np.unique(ids)) > _MANY:
+                label_means = compute_label_means(ids, targets, 1 if weights is None else weights, self.seed)
+                tree_input = label_means.describe(tree_input.feature)
+                out_of_fold[tree_input.feature] = label_means.out_of_fold
+            inputs.append(tree_input)
+        return tuple(inputs), self._create_dataset(inputs, rows, out_of_fold)
+
     def choose_ids(self, rows: Rows) -> tuple[TreeInput, ...]:
         """Choose the IDs that are categories or words, by feature; return the inputs with their IDs."""
         return tuple(self._choose_ids(tree_input, rows) for tree_input in self.inputs)
@@ -279,9 +292,7 @@ class ForestLearner:
     def _choose_ids(self, tree_input: TreeInput, rows: Rows) -> TreeInput:
         values = rows.features[tree_input.feature]
         if tree_input.kind == "category":
-            ids, counts = np.unique(values, return_counts=True)
-            often = np.argsort(-counts, kind="stable")[:_CATEGORIES]
-            return tree_input._replace(ids=tuple(np.sort(ids[often[counts[often] >= _LEAST_ROWS]]).tolist()))
+            return tree_input._replace(ids=tuple(choose_frequent(values, _CATEGORIES, _LEAST_ROWS).tolist()))
         if tree_input.kind == "weighted_words":
             values = weighted_ids.unpack_ids(values)
         if tree_input.kind in ("words", "weighted_words"):
@@ -355,18 +366,34 @@ class ForestLearner:
         )
         return learner.train(dataset, validation, verbose=0)
 
-    def _create_dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> Dataset:
+    def _create_dataset(
+        self, inputs: Sequence[TreeInput], rows: Rows, out_of_fold: Mapping[str, Floats] | None = None
+    ) -> Dataset:
+        """Return rows as YDF takes them.
+
+        Args:
+          inputs: What a forest reads.
+          rows: The rows.
+          out_of_fold: Feature → what these rows read instead of its means, because the means are theirs.
+        """
         table = matrix(inputs, {name: tf.constant(values) for name, values in rows.features.items()}).numpy()
+        ends = itertools.accumulate(tree_input.columns for tree_input in inputs)
+        for tree_input, end in zip(inputs, ends, strict=True):
+            if out_of_fold and tree_input.feature in out_of_fold:
+                table[:, end - tree_input.columns : end] = out_of_fold[tree_input.feature]
         columns = {
             str(number): table[:, number].astype(np.int64) if categories else table[:, number]
             for number, categories in enumerate(count_categories(inputs))
         }
-        label = rows.label
-        if self.head.scale:
-            shift, unit = self.head.scale
-            label = ((label - shift) / unit).astype(np.float32)
         weights = self.weights_of(rows)
-        return {**columns, "label": label} | ({} if weights is None else {_WEIGHT: weights})
+        return {**columns, "label": self._scale(rows.label)} | ({} if weights is None else {_WEIGHT: weights})
+
+    def _scale(self, label: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the labels as YDF takes them."""
+        if not self.head.scale:
+            return label
+        shift, unit = self.head.scale
+        return ((label - shift) / unit).astype(np.float32)
 
     def weights_of(self, rows: Rows) -> npt.NDArray[np.float32] | None:
         """Return the weights of the rows in the loss, float32 [rows]; None if all are equal."""

@@ -113,6 +113,7 @@ def test_matrix_has_columns_for_every_kind_of_input() -> None:
         TreeInput("words", "words", width=0, ids=(4, 6, 8)),
         TreeInput("weighted", "weighted_words", width=0, ids=(4, 6)),
         TreeInput("hour", "number"),
+        TreeInput("shop", "means", width=2, ids=(3, 8), means=((0.5, 0.5), (0.25, 0.75), (1.0, 0.0))),
     ]
     features = {
         "pixels": tf.constant([[0.5, 1.0], [2.0, 3.0]]),
@@ -121,10 +122,13 @@ def test_matrix_has_columns_for_every_kind_of_input() -> None:
         "words": tf.constant([[8, 8, 4, 0], [0, 0, 0, 0]], tf.int64),
         "weighted": weighted_ids.pack(tf.constant([[9, 6], [4, 0]], tf.int64), tf.constant([[0.75, 0.5], [1, 0]])),
         "hour": tf.constant([23, 0], tf.int64),
+        "shop": tf.constant([8, 9], tf.int64),
     }
     columns = matrix(forest_inputs, features)
     assert columns.dtype == tf.float32
-    np.testing.assert_array_equal(columns, [[0.5, 1, 1.25, 2, 1, 0, 1, 0, 0.5, 23], [2, 3, 3, 0, 0, 0, 0, 1, 0, 0]])
+    np.testing.assert_array_equal(
+        columns, [[0.5, 1, 1.25, 2, 1, 0, 1, 0, 0.5, 23, 1, 0], [2, 3, 3, 0, 0, 0, 0, 1, 0, 0, 0.5, 0.5]]
+    )
     assert sum(forest_input.columns for forest_input in forest_inputs) == columns.shape[1]
 
 

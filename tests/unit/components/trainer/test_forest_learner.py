@@ -215,12 +215,45 @@ def test_oblique_splits_are_chosen_if_the_label_depends_on_a_sum_of_numbers(obli
 def test_random_partition_is_chosen_for_many_categories_without_a_signal() -> None:
     random = np.random.default_rng(3)
     training, validation = (
-        Rows({**part.features, "word": random.integers(0, 150, ROWS)}, part.label)
+        Rows({**part.features, "word": random.integers(0, 45, ROWS)}, part.label)
         for part in (rows("binary"), rows("binary", seed=1))
     )
     assert (
         learner("binary", shrinkage=0.3).select(*mark_validation_rows(training, validation)).shape.partition == "RANDOM"
     )
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_forest_reads_means_of_the_label_instead_of_many_categories(task: str, models: list[Any]) -> None:
+    training, unseen = (
+        part._replace(features={**part.features, "shop": np.random.default_rng(seed).integers(0, 400, ROWS)})
+        for seed, part in enumerate([rows(task), rows(task, seed=1)])
+    )
+    inputs = [*INPUTS, TreeInput("shop", "category")]
+    tree_learner = dataclasses.replace(learner(task, depth=4, trees=40), inputs=inputs)
+    selected = tree_learner.select(*mark_validation_rows(training, training.where(np.arange(ROWS) < 100)))
+    trees = tree_learner.refit(selected, training)
+    assert [tree_input.kind for tree_input in trees.inputs] == ["number", "category", "words", "means"]
+    assert trees.inputs[-1].width == (3 if task == "multiclass" else 1), "a number per class that occurs"
+    dataset = tree_learner._create_dataset(trees.inputs, unseen)
+    logits = predict(trees, unseen.features)
+    FOREST.assert_close(logits, predict_logits(models[-1], dataset, logits.shape[1]))
+
+
+def test_many_categories_do_not_hide_what_they_say_nor_reveal_the_label() -> None:
+    """With two rows per ID, a tree that read means with the row's own label would learn the labels by heart."""
+    random = np.random.default_rng(0)
+    inputs = [TreeInput("x", "number"), TreeInput("shop", "category")]
+    effect, losses = random.normal(size=300) * 3, {}
+    for name, shops in {"informative": 300, "noise": 2 * ROWS}.items():
+        shop = random.integers(0, shops, 4 * ROWS)
+        score = effect[shop] if name == "informative" else np.zeros(4 * ROWS)
+        label = random.binomial(1, expit(score))
+        table = Rows({"x": random.normal(size=4 * ROWS).astype(np.float32), "shop": shop}, label)
+        forest = ForestLearner(ModelConfig(kind="gbt", depth=4), head("binary"), inputs, seed=1)
+        losses[name] = forest.select(table, [FoldMasks.of(np.arange(4 * ROWS) % 4 == 0)]).loss
+    assert losses["informative"] < 0.5 < np.log(2) - 0.15
+    assert losses["noise"] < np.log(2) + 0.005
 
 
 @pytest.mark.extended
