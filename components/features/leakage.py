@@ -160,6 +160,9 @@ def _find_strong(
 ) -> Iterator[Leak]:
     """Yield the columns that predict the label much better than all others together.
 
+    If no strong column does, they are compared with the columns that are not strong, because one that leaks may be in
+    the table twice, as an amount and as a share.
+
     Args:
       strong: Columns to compare with the others.
       figures: Column → how well it predicts the label.
@@ -167,18 +170,22 @@ def _find_strong(
       target: The label.
     """
     features = {name: feature for name, column in columns.items() if (feature := _read_feature(column)) is not None}
-    for name in strong:
-        others = {other: feature for other, feature in features.items() if other != name}
-        kept = sorted(others, key=lambda other: -figures[other])[:_BOOSTED_COLUMNS]
+
+    def compare(compared: Sequence[str], excluded: Sequence[str]) -> Iterator[tuple[str, float]]:
+        """Yield each column that is much better than all that are not excluded, and how well these predict."""
+        kept = sorted(features.keys() - excluded, key=lambda name: (-figures[name], name))[:_BOOSTED_COLUMNS]
         # All others together predict about as well as the best of them, or better: most columns need no trees.
-        if not kept or not _is_much_better(figures[name], figures[kept[0]]):
-            continue
-        matrix = np.column_stack([others[other][0] for other in kept])
-        figure = max(0.0, target.measure_model(matrix, [others[other][1] for other in kept]))
-        if _is_much_better(figures[name], figure):
-            compared = f"{target.measure} {_format_figure(figures[name])}, against {_format_figure(figure)}"
-            why = f"better than all other columns together: {compared}"
-            yield Leak(name, "strong", figures[name], STRONG, why)
+        candidates = [name for name in compared if kept and _is_much_better(figures[name], figures[kept[0]])]
+        if candidates:
+            matrix = np.column_stack([features[name][0] for name in kept])
+            figure = max(0.0, target.measure_model(matrix, [features[name][1] for name in kept]))
+            yield from ((name, figure) for name in candidates if _is_much_better(figures[name], figure))
+
+    leaking = [pair for name in strong for pair in compare([name], [name])]
+    for name, figure in leaking or list(compare(strong, strong)):
+        others = "all other columns" if leaking else f"all columns other than {', '.join(strong)}"
+        compared = f"{target.measure} {_format_figure(figures[name])}, against {_format_figure(figure)}"
+        yield Leak(name, "strong", figures[name], STRONG, f"better than {others} together: {compared}")
 
 
 def _is_much_better(figure: float, other: float) -> bool:
