@@ -35,8 +35,9 @@ _DEPTHS = (4, 6, 8)
 """Depths to compare if the config does not set one."""
 _COMPARED = 50_000
 """Maximum number of rows on which depths and partitions are compared."""
-_EXACT = 20_000
-"""Maximum number of rows with exact thresholds in conditions; with more rows, thresholds are quantiles to save time."""
+_EXACT, _EXACT_VALUES = 20_000, 500_000
+"""Maximum number of rows, and of rows times columns, with exact thresholds in conditions; with more, thresholds are
+quantiles, which takes a fifth of the time."""
 _PATIENCE = 50
 """Number of trees without a lower loss after which a training ends."""
 _SUBSAMPLE, _COLUMNS = 0.8, 0.5
@@ -237,7 +238,7 @@ class ForestLearner:
         A sum of several numbers does not have a direction.
         """
         numbers = sum(tree_input.columns for tree_input in self.inputs if tree_input.kind in ("number", "sum"))
-        return numbers > 1 and len(dataset["label"]) <= _EXACT and not self.directions
+        return numbers > 1 and _is_exact(dataset) and not self.directions
 
     def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool, seconds: float) -> FittedForest:
         """Train the forest of one fold."""
@@ -328,12 +329,13 @@ class ForestLearner:
         """
         regression = self.head.scale is not None
         directions = [self.directions.get(part.feature, 0) for part in inputs for _ in range(part.columns)]
-        features = [
-            ydf.Feature(
-                str(number), ydf.Semantic.CATEGORICAL if categories else ydf.Semantic.NUMERICAL, monotonic=direction
-            )
-            for number, (categories, direction) in enumerate(zip(count_categories(inputs), directions, strict=True))
-        ]
+        # There may be more rows here than the shape was selected on.
+        is_exact = shape.oblique or _is_exact(dataset)
+        features = []
+        for number, (categories, direction) in enumerate(zip(count_categories(inputs), directions, strict=True)):
+            semantic = ydf.Semantic.NUMERICAL if is_exact or direction else ydf.Semantic.DISCRETIZED_NUMERICAL
+            semantic = ydf.Semantic.CATEGORICAL if categories else semantic
+            features.append(ydf.Feature(str(number), semantic, monotonic=direction))
         learner = ydf.GradientBoostedTreesLearner(
             label="label",
             weights=_WEIGHT if _WEIGHT in dataset else None,
@@ -341,8 +343,6 @@ class ForestLearner:
             loss=_choose_loss(self.config, self.head),
             focal_loss_gamma=self.config.focal_gamma,
             features=features,
-            # There may be more rows here than the shape was selected on.
-            discretize_numerical_columns=len(dataset["label"]) > _EXACT and not shape.oblique,
             min_vocab_frequency=1,
             max_vocab_count=-1,
             num_trees=shape.trees,
@@ -412,6 +412,12 @@ def _choose_loss(config: ModelConfig, head: PredictionHead) -> str:
         return "BINARY_FOCAL_LOSS"
     # YDF's default would be the binary loss if only two of several classes occur in the rows.
     return "MULTINOMIAL_LOG_LIKELIHOOD" if head.outputs > 1 else "DEFAULT"
+
+
+def _is_exact(dataset: Dataset) -> bool:
+    """Whether thresholds in conditions are exact."""
+    rows = len(dataset["label"])
+    return rows <= min(_EXACT, _EXACT_VALUES // len(dataset))
 
 
 def _count_forests(dataset: Dataset) -> int:

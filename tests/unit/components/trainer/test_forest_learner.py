@@ -121,6 +121,8 @@ def test_exported_forest_predicts_the_same_as_ydf(
     selected = tree_learner.select(*mark_validation_rows(training, training))
     trees = tree_learner.refit(selected._replace(shape=selected.shape._replace(oblique=oblique)), training)
     assert (trees.columns.shape[1] > 1) == oblique
+    boundaries = {column.name: column.discretized_numerical.boundaries for column in models[-1].data_spec().columns}
+    assert bool(boundaries["0"]) == (exact < ROWS and not oblique), "thresholds are quantiles"
     logits = predict(trees, unseen.features)
     dataset = tree_learner._create_dataset(trees.inputs, unseen)
     ydf_predictions = models[-1].predict(dataset).reshape(ROWS, -1)
@@ -345,9 +347,12 @@ def test_rows_that_do_not_fit_into_memory_are_an_error(monkeypatch: pytest.Monke
         read([batch])
 
 
-@pytest.mark.parametrize(("task", "direction"), [("binary", 1), ("regression", -1)])
-def test_prediction_never_moves_against_the_direction_of_a_column(task: str, direction: int) -> None:
+@pytest.mark.parametrize(("task", "direction", "exact"), [("binary", 1, 10**6), ("regression", -1, 10)])
+def test_prediction_never_moves_against_the_direction_of_a_column(
+    task: str, direction: int, exact: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The label follows a wave of x, so that trees without a direction rise and fall."""
+    monkeypatch.setattr(forest_learner, "_EXACT", exact)
     random = np.random.default_rng(0)
     x, other = random.uniform(-3, 3, ROWS), random.normal(size=ROWS)
     score = np.sin(3 * x) + direction * x + 0.5 * other
