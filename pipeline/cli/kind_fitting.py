@@ -63,7 +63,8 @@ def fit(draft: Draft, config: Path, budget: float, deadline: float) -> Fitting:
       KeyboardInterrupt: This process received SIGINT or SIGTERM. Child processes and temporary files are removed first.
     """
     rows = kind_choice.fitted_rows(draft.table.rows, budget)
-    kinds = defaults.candidates(draft.defaults, draft.table.rows, not kind_choice.has_few_rows(rows, budget))
+    has_few_rows = kind_choice.has_few_rows(rows, len(draft.features), budget)
+    kinds = defaults.candidates(draft.defaults, draft.table.rows, not has_few_rows)
     if not rows:
         return Fitting(_keep_kind(draft, f"in {budget:g} s too few of the rows can be fitted to replace it"))
     with _raise_on_sigterm(), tempfile.TemporaryDirectory() as scratch:

@@ -21,8 +21,8 @@ _NEGLIGIBLE = 0.001
 """Share of the loss below which a difference is too small to justify a more complex kind."""
 _ROWS_PER_SECOND = 20_000 / 60
 """Number of rows to fit per second of the budget, so that networks and trees finish in time on two cores."""
-_FEW = 0.25
-"""Share of these rows up to which networks certainly end in time."""
+_FEW, _COLUMNS = 0.25, 100
+"""Share of these rows up to which networks certainly end in time, and number of columns from which on it is less."""
 _LEAST_ROWS = 1_000
 _LEAST_SHARE = 0.1
 """Minimum share of the table to fit. The best kind for a smaller sample is often not the best kind for the table."""
@@ -113,14 +113,15 @@ def fitted_rows(rows: int, seconds: float) -> int:
     return fitted if fitted >= _LEAST_SHARE * rows else 0
 
 
-def has_few_rows(rows: int, seconds: float) -> bool:
+def has_few_rows(rows: int, columns: int, seconds: float) -> bool:
     """Return whether there are so few rows to fit that all candidates end in time.
 
     Args:
       rows: Number of rows to fit.
+      columns: Number of columns that become features.
       seconds: Time budget, in seconds.
     """
-    return rows <= _FEW * seconds * _ROWS_PER_SECOND
+    return rows * max(1, columns / _COLUMNS) <= _FEW * seconds * _ROWS_PER_SECOND
 
 
 def write_rows(table: Table, rows: int, file: str) -> int:

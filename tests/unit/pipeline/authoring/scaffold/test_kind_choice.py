@@ -92,8 +92,9 @@ def test_few_rows_get_several_forests(task: Task, classes: int, most: int) -> No
 
 
 def test_few_rows_are_a_quarter_of_those_of_the_budget() -> None:
-    assert [kind_choice.has_few_rows(rows, 60) for rows in (5_000, 5_001)] == [True, False]
-    assert [kind_choice.has_few_rows(rows, 12) for rows in (1_000, 1_001)] == [True, False]
+    assert [kind_choice.has_few_rows(rows, 30, 60) for rows in (5_000, 5_001)] == [True, False]
+    assert [kind_choice.has_few_rows(rows, 100, 12) for rows in (1_000, 1_001)] == [True, False]
+    assert [kind_choice.has_few_rows(rows, 800, 60) for rows in (625, 626)] == [True, False], "wide tables take longer"
 
 
 def test_candidates_are_not_fitted_to_rows_of_the_eval_split(tmp_path: Path) -> None:
