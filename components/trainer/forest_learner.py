@@ -252,12 +252,29 @@ class ForestLearner:
         trees = model.num_trees() // model.num_trees_per_iteration()
         return FittedForest(trees, self.loss(fold.held_out, logits), logits)
 
-    def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
-        """Train forests of the same shape on all rows, `model.forests` of them, and return their mean."""
+    def refit(self, selected: SelectedForest, rows: Rows, deadline: float = math.inf) -> Trees:
+        """Train forests of the same shape on all rows, and return their mean.
+
+        Args:
+          selected: The shape.
+          rows: The rows.
+          deadline: Time of the monotonic clock. Only one forest is trained instead of `model.forests` if the others
+            would not end before it.
+        """
         inputs, dataset = self._prepare(rows)
+
+        def train(seed: int) -> Any:
+            return self._train_model(selected.shape, inputs, dataset, seed=seed)
+
         seeds = range(self.seed, self.seed + self.config.forests)
-        with ThreadPoolExecutor(_count_forests(dataset)) as pool:
-            models = list(pool.map(lambda seed: self._train_model(selected.shape, inputs, dataset, seed=seed), seeds))
+        models, threads = [], _count_forests(dataset)
+        if math.isfinite(deadline):
+            started = time.monotonic()
+            models, seeds = [train(self.seed)], seeds[1:]
+            seconds = (time.monotonic() - started) * math.ceil(len(seeds) / threads)
+            seeds = seeds if time.monotonic() + seconds <= deadline else seeds[:0]
+        with ThreadPoolExecutor(threads) as pool:
+            models += pool.map(train, seeds)
         return convert_trees(models, inputs, self.head.outputs)
 
     def loss(self, rows: Rows, logits: Floats) -> float:

@@ -66,6 +66,7 @@ class ForestTraining:
         self._names = [tree_input.feature for tree_input in inputs]
         self._has_linear = plan.model.loss is None
         self._kind: Kind = plan.model.kind
+        self._deadline = math.inf
         self._penalty = math.nan
         self._weights: dict[Kind, Weights] = {"gbt": _ONLY_FOREST}
         self.validation_loss = math.inf
@@ -82,6 +83,7 @@ class ForestTraining:
           InputError: If the rows do not fit into memory.
         """
         started = time.monotonic()
+        self._deadline = started + 2 * self._learner.seconds
         split = read_training_split(self._rows, self._names)
         self._all_rows = split.rows
         rows, folds, *_ = split = split.without_unused()
@@ -148,7 +150,7 @@ class ForestTraining:
         """Train the forest, and the linear model if it has a weight in one of the kinds, on all rows."""
         has_linear = any(self._weights[kind].linear for kind in kinds)
         linear = LinearLearner(self._learner).fit(self._all_rows, self._penalty) if has_linear else None
-        return self._learner.refit(self._selected, self._all_rows), linear
+        return self._learner.refit(self._selected, self._all_rows, self._deadline), linear
 
     def _build(
         self, kind: Kind, network: tf_keras.Model | None, trees: Trees, linear: LinearWeights | None

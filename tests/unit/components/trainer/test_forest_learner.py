@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,14 @@ def test_forests_of_several_seeds_are_averaged(
     logits = logit(logits) if oblique else logits
     assert np.abs(logits[0] - logits[1]).max() > 0.1, "the forests differ by their seeds"
     FOREST.assert_close(predict(trees, unseen.features)[:, 0], logits.mean(axis=0))
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(-1.0, 1), (60.0, 3)])
+def test_a_mean_has_one_forest_if_there_is_no_time_for_all(seconds: float, count: int, models: list[Any]) -> None:
+    tree_learner = learner("binary", depth=4, trees=10, forests=3)
+    selected = SelectedForest(Shape(4, 10), np.zeros((0, 1), np.float32), 0.0)
+    tree_learner.refit(selected, rows("binary"), time.monotonic() + seconds)
+    assert len(models) == count
 
 
 @pytest.mark.parametrize("loss", ["poisson", "focal"])
