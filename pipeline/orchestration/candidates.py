@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 _RUN_ID = "candidates"
 _PREPARATION = "preparation"
 _REPORT_SECONDS = 10.0
-_SHARE_OF_TRAINING = 0.7
-"""Share of the remaining time after which a training ends. The rest is for tracing, and for the evaluation."""
+_SHARE_OF_TRAINING, _SHARE_OF_WIDE = 0.7, 0.4
+"""Share of the remaining time after which a training ends, and the share with more than `_WIDE` features. The rest is
+for tracing, which takes longer with many features, and for the evaluation."""
+_WIDE = 200
 
 
 class Candidate:
@@ -172,7 +174,8 @@ def _train(config: Config, folder: Path, deadline: float) -> Mapping[Kind, Score
     strategy.prepare(None, config.training)
     # The network and the trees of an ensemble are trained one after the other, within this time each.
     parts = config.model.has_network + config.model.has_forest
-    minutes = max(deadline - time.monotonic(), 1.0) / 60 * _SHARE_OF_TRAINING / parts
+    share = _SHARE_OF_WIDE if len(config.features.declared) > _WIDE else _SHARE_OF_TRAINING
+    minutes = max(deadline - time.monotonic(), 1.0) / 60 * share / parts
     limited = config.training.model_copy(update={"max_minutes": minutes})
     plan = training_plan(config.model_copy(update={"training": limited}))
     training = Training(plan, arguments, validate=True)
