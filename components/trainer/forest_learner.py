@@ -36,8 +36,8 @@ _DEPTHS = (4, 6, 8)
 _COMPARED = 50_000
 """Maximum number of rows on which depths and partitions are compared."""
 _EXACT, _EXACT_VALUES = 20_000, 500_000
-"""Maximum number of rows, and of rows times columns, with exact thresholds in conditions; with more, thresholds are
-quantiles, which takes a fifth of the time."""
+"""Maximum number of rows, and of rows times columns times logits, with exact thresholds in conditions; with more,
+thresholds are quantiles, which takes a fifth of the time."""
 _PATIENCE = 50
 """Number of trees without a lower loss after which a training ends."""
 _SUBSAMPLE, _COLUMNS = 0.8, 0.5
@@ -238,7 +238,12 @@ class ForestLearner:
         A sum of several numbers does not have a direction.
         """
         numbers = sum(tree_input.columns for tree_input in self.inputs if tree_input.kind in ("number", "sum"))
-        return numbers > 1 and _is_exact(dataset) and not self.directions
+        return numbers > 1 and self._is_exact(dataset) and not self.directions
+
+    def _is_exact(self, dataset: Dataset) -> bool:
+        """Whether thresholds in conditions are exact."""
+        values = len(dataset["label"]) * len(dataset) * self.head.outputs
+        return len(dataset["label"]) <= _EXACT and values <= _EXACT_VALUES
 
     def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool, seconds: float) -> FittedForest:
         """Train the forest of one fold."""
@@ -347,7 +352,7 @@ class ForestLearner:
         regression = self.head.scale is not None
         directions = [self.directions.get(part.feature, 0) for part in inputs for _ in range(part.columns)]
         # There may be more rows here than the shape was selected on.
-        is_exact = shape.oblique or _is_exact(dataset)
+        is_exact = shape.oblique or self._is_exact(dataset)
         features = []
         for number, (categories, direction) in enumerate(zip(count_categories(inputs), directions, strict=True)):
             semantic = ydf.Semantic.NUMERICAL if is_exact or direction else ydf.Semantic.DISCRETIZED_NUMERICAL
@@ -429,12 +434,6 @@ def _choose_loss(config: ModelConfig, head: PredictionHead) -> str:
         return "BINARY_FOCAL_LOSS"
     # YDF's default would be the binary loss if only two of several classes occur in the rows.
     return "MULTINOMIAL_LOG_LIKELIHOOD" if head.outputs > 1 else "DEFAULT"
-
-
-def _is_exact(dataset: Dataset) -> bool:
-    """Whether thresholds in conditions are exact."""
-    rows = len(dataset["label"])
-    return rows <= min(_EXACT, _EXACT_VALUES // len(dataset))
 
 
 def _count_forests(dataset: Dataset) -> int:
