@@ -168,8 +168,8 @@ def _make_config(config: Config, draft: Draft, kind: Kind, rows: int, file: str,
       file: Parquet file with the sample.
       output: Folder for the outputs of the candidate's run.
     """
-    training_rows = defaults.training_rows(rows, defaults.FITTED_SPLIT)
-    model, training, _ = defaults.sections(kind, training_rows, draft.defaults.many_ids, draft.task)
+    size = draft.defaults.size._replace(rows=defaults.training_rows(rows, defaults.FITTED_SPLIT))
+    model, training, _ = defaults.sections(kind, size, draft.task)
     data = {
         "path": (file,),
         "split": SplitConfig(**{**draft.defaults.split, **defaults.FITTED_SPLIT}),

@@ -83,9 +83,7 @@ class Draft:
                 f"--kind: {kind} expects a column with lists of another column's earlier values, received none",
                 "give another --kind, or none",
             )
-        model, training, why_training = sections(
-            kind, training_rows(self.table.rows), self.defaults.many_ids, self.task
-        )
+        model, training, why_training = sections(kind, self.defaults.size, self.task)
         defaults = replace(
             self.defaults,
             model=model,

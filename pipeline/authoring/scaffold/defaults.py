@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,10 @@ _MANY_IDS = 20_000
 _MANY_ROWS = 500_000
 _MOST_OF_TREES = 200_000
 """Maximum number of training rows for trees, which then take minutes on two cores."""
-_FORESTS, _MOST_OF_FORESTS = 4, 20_000
-"""Number of forests, and maximum number of training rows times logits for several forests. Forests of more rows differ
-less by the seed, and every logit has its own trees, which take time to train and to predict."""
+_FORESTS, _MOST_OF_FORESTS, _MOST_VALUES_OF_FORESTS = 4, 20_000, 300_000
+"""Number of forests, and for several forests the maximum number of training rows times logits, and of these times
+columns. Forests of more rows differ less by the seed, and every logit has its own trees, which take time to train and
+to predict."""
 _EPOCHS = 100
 """Maximum number of epochs with early stopping, which usually ends the training earlier."""
 _EPOCHS_OF_MANY = 2
@@ -57,6 +58,20 @@ _SLICED = 10
 """Maximum number of distinct texts in a column whose values become slices."""
 
 
+class TableSize(NamedTuple):
+    """The size of a table.
+
+    Attributes:
+      rows: Number of rows in the training split.
+      columns: Number of columns that become features.
+      many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
+    """
+
+    rows: int
+    columns: int
+    many_ids: bool = False
+
+
 @dataclass(frozen=True)
 class TrainingDefaults:
     """Sections of a config that depend on the size of the table and on the task, with reasons as comments.
@@ -73,7 +88,7 @@ class TrainingDefaults:
       why_training: Reason for the number of steps.
       why_thresholds: What the thresholds lie between.
       figures: Comparison of the fitted kinds, one line per kind.
-      many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
+      size: Size of the table.
     """
 
     split: dict[str, Any]
@@ -84,8 +99,8 @@ class TrainingDefaults:
     why_model: str
     why_training: str
     why_thresholds: str
+    size: TableSize
     figures: tuple[str, ...] = ()
-    many_ids: bool = False
     fairness: dict[str, str] = field(default_factory=dict)
     why_split: str = ""
 
@@ -112,7 +127,8 @@ def training_defaults(
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
     rows = training_rows(table.rows)
     kind, why_model = _kind(rows, many_ids, any(column.is_history for column in features.values()))
-    model, training, why_training = sections(kind, rows, many_ids, task)
+    size = TableSize(rows, len(features), many_ids)
+    model, training, why_training = sections(kind, size, task)
     thresholds, why = choose_thresholds(task, table.rows - rows)
     groups = [name for name in protected if _is_sliced(table, name, "binary", "int64")]
     sliced = [name for name in features if name not in groups and _is_sliced(table, name, "binary")]
@@ -127,7 +143,7 @@ def training_defaults(
         why_model=why_model,
         why_training=why_training,
         why_thresholds=why,
-        many_ids=many_ids,
+        size=size,
     )
 
 
@@ -154,19 +170,20 @@ def candidates(defaults: TrainingDefaults, rows: int, trees_alone: bool) -> tupl
     return (*kinds, *((default_kind,) if default_kind not in ("ensemble", "tabm") else ()))
 
 
-def sections(kind: Kind, rows: int, many_ids: bool, task: LearningTask) -> tuple[dict[str, Any], dict[str, Any], str]:
+def sections(kind: Kind, size: TableSize, task: LearningTask) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Return the sections `model` and `training` for a kind, and the reason for the number of steps.
 
     Args:
       kind: Kind of model.
-      rows: Number of rows in the training split.
-      many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
+      size: Size of the table.
       task: Label and learning task.
     """
+    rows, columns, many_ids = size
     model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
     model |= {"loss": task.loss} if task.loss else {}
     logits = len(task.classes) if task.task == "multiclass" else 1
-    if kind in ("gbt", "gbt_linear", "ensemble") and rows * logits <= _MOST_OF_FORESTS:
+    has_forests = rows * logits <= _MOST_OF_FORESTS and rows * logits * columns <= _MOST_VALUES_OF_FORESTS
+    if kind in ("gbt", "gbt_linear", "ensemble") and has_forests:
         model["forests"] = _FORESTS
     folds = {"folds": _FOLDS} if rows <= _FEW_ROWS else {}
     if folds and kind in ("tabm", "ensemble"):

@@ -13,6 +13,7 @@ from components.base.config_section import Task
 from components.ingest.split_assignment import assign_by_hash
 from components.models.config import Kind
 from pipeline.authoring.scaffold import defaults, kind_choice
+from pipeline.authoring.scaffold.defaults import TableSize
 from pipeline.authoring.scaffold.kind_choice import Difference, Fit
 from pipeline.authoring.scaffold.label import LearningTask
 from pipeline.authoring.scaffold.sample import Table
@@ -61,7 +62,9 @@ def test_default_kind_is_kept_unless_another_kind_is_significantly_better(candid
 def test_candidates_depend_on_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def list_candidates(kind: Kind, rows: int) -> tuple[Kind, ...]:
         return defaults.candidates(
-            defaults.TrainingDefaults({}, {"kind": kind}, {}, {}, [], "", "", ""), rows, rows > 5_000
+            defaults.TrainingDefaults({}, {"kind": kind}, {}, {}, [], "", "", "", TableSize(rows, 9)),
+            rows,
+            rows > 5_000,
         )
 
     assert list_candidates("ensemble", 1_500) == ("ensemble", "linear")
@@ -85,10 +88,11 @@ def test_sample_depends_on_the_budget_and_must_be_a_tenth_of_the_rows(rows: int,
 def test_few_rows_get_several_forests(task: Task, classes: int, most: int) -> None:
     counts = {str(number): 9 for number in range(classes)}
     learning_task = LearningTask("y", task, ("y",), np.zeros(9), counts, ())
+    sizes = [TableSize(rows, columns) for rows, columns in ((most, 15), (most + 1, 15), (most, 16))]
     for kind in ("gbt", "ensemble"):
-        models = [defaults.sections(kind, rows, False, learning_task)[0] for rows in (most, most + 1)]
-        assert [model.get("forests") for model in models] == [4, None]
-    assert "forests" not in defaults.sections("tabm", 100, False, learning_task)[0]
+        models = [defaults.sections(kind, size, learning_task)[0] for size in sizes]
+        assert [model.get("forests") for model in models] == [4, None, None]
+    assert "forests" not in defaults.sections("tabm", TableSize(100, 15), learning_task)[0]
 
 
 def test_few_rows_are_a_quarter_of_those_of_the_budget() -> None:
