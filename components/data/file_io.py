@@ -41,6 +41,15 @@ def open_binary(path: str) -> IO[bytes]:
     return io.BufferedReader(_GFileReader(file_system(path).open(path, "rb")), 1 << 20)
 
 
+def read(path: str) -> bytes | None:
+    """Return the content of a local or remote file; None if it does not exist."""
+    try:
+        with missing_as_file_not_found(), open_binary(path) as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def create(path: str) -> IO[bytes]:
     """Create a local or remote file for writing."""
     if not is_remote(path):
@@ -151,10 +160,11 @@ class _LocalFiles:
     isdir = staticmethod(os.path.isdir)
     listdir = staticmethod(os.listdir)
     glob = staticmethod(glob.glob)
+    walk = staticmethod(os.walk)
 
 
 def file_system(path: str) -> Any:
-    """Return an object with `glob`, `isdir`, `listdir` and `exists` for a path, and for URLs `open` and `remove`."""
+    """Return an object with `exists`, `glob`, `isdir`, `listdir` and `walk`, and for URLs also `open` and `remove`."""
     if not is_remote(path):
         return _LocalFiles
     if is_object_store(path):
@@ -162,6 +172,11 @@ def file_system(path: str) -> Any:
     from tfx.dsl.io import fileio
 
     return fileio
+
+
+def list_files(folder: str) -> list[str]:
+    """Return the sorted paths of all files below a local or remote folder; empty if the folder does not exist."""
+    return sorted(join(parent, name) for parent, _, names in file_system(folder).walk(folder) for name in names)
 
 
 def remove(path: str) -> None:

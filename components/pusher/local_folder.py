@@ -12,11 +12,12 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from components.base.errors import InputError
 from components.base.files import exclusive_lock, is_remote
+from components.base.object_store import is_object_store
 from components.pusher import rollout, serving_state
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
@@ -144,6 +145,25 @@ def copy_files(source: Folder, target: Path) -> None:
             shutil.copyfileobj(reader, writer, 1 << 20)
             writer.flush()
             os.fsync(writer.fileno())
+
+
+@contextlib.contextmanager
+def local_copy(folder: str) -> Iterator[str]:
+    """Yield a path from which TensorFlow can load a SavedModel.
+
+    Args:
+      folder: Path or URL of a SavedModel. If TensorFlow cannot open the URL, a temporary copy is yielded.
+    """
+    if not is_object_store(folder):
+        yield folder
+        return
+    # Imported here because it imports TFX.
+    from components.pusher.remote_folder import FileioFolder
+
+    with tempfile.TemporaryDirectory(prefix="model-") as scratch:
+        copy = Path(scratch, folder.rstrip("/").rpartition("/")[2])
+        copy_files(FileioFolder(folder), copy)
+        yield str(copy)
 
 
 def open_folder(path: str) -> Store:

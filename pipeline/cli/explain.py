@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from components.features import graph_files
+    from components.pusher.local_folder import local_copy
     from pipeline.inspection import run_summary
     from pipeline.inspection.row_explanation import parse_rows
 
@@ -83,11 +84,11 @@ def run(options: argparse.Namespace) -> int:
     models = opened.store.artifacts(selected.name, "Model")
     if not models:
         raise InputError(f"run {selected.name} did not produce a model", "name a run that has trained a model")
-    with suppress_native_stderr():
+    with suppress_native_stderr(), local_copy(f"{models[-1].uri}/Format-Serving") as folder:
         from pipeline.inspection.row_explanation import RawModel
         from pipeline.inspection.training_rows import sample_training_rows
 
-        model = RawModel(f"{models[-1].uri}/Format-Serving")
+        model = RawModel(folder)
         if options.baseline:
             baselines, reference = parse_rows([options.baseline]), "the given baseline"
         elif baselines := sample_training_rows(opened.store, selected.name, model.columns, _TRAINING_ROWS):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from components.base.errors import InputError
 from components.base.files import is_remote
+from components.pusher.local_folder import local_copy
 from components.results import model_signature, version_manifest
 from components.results.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
 from pipeline.cli import options as shared
 from pipeline.core.text import format_join
-from pipeline.registry.mirror import local_copy
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions

@@ -6,14 +6,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from google.protobuf.message import DecodeError
 from tensorflow_metadata.proto.v0 import statistics_pb2 as proto
 
 from components.base.errors import InputError
 from components.base.names import did_you_mean
-from components.data import image_statistics
+from components.data import file_io, image_statistics
 from pipeline.core.metadata.store import Artifact, Store
 
 CHANGED = 0.01
@@ -121,16 +120,19 @@ def _read(artifact: Artifact, split: str) -> dict[str, Column]:
             f"the run has no statistics of the split {split!r}{did_you_mean(split, artifact.splits)}",
             "name another split",
         )
-    folder = Path(artifact.uri) / f"Split-{split}"
-    columns = _read_columns(folder / "FeatureStats.pb")
+    folder = file_io.join(artifact.uri, f"Split-{split}")
+    columns = _read_columns(file_io.join(folder, "FeatureStats.pb"))
     # A separate file has figures of image columns, such as `image.width`.
-    images = folder / image_statistics.FIGURES
-    return columns | _read_columns(images) if images.exists() else columns
+    images = file_io.join(folder, image_statistics.FIGURES)
+    return columns | _read_columns(images) if file_io.file_system(images).exists(images) else columns
 
 
-def _read_columns(file: Path) -> dict[str, Column]:
+def _read_columns(file: str) -> dict[str, Column]:
     try:
-        sets = proto.DatasetFeatureStatisticsList.FromString(file.read_bytes()).datasets
+        content = file_io.read(file)
+        if content is None:
+            raise FileNotFoundError("the file does not exist")
+        sets = proto.DatasetFeatureStatisticsList.FromString(content).datasets
     except (OSError, DecodeError) as error:
         raise InputError(f"the statistics {file} cannot be read: {error}", "run StatisticsGen again") from error
     # With slices, StatisticsGen writes one data set per slice. The first data set covers all rows.

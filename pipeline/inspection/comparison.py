@@ -10,6 +10,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.base.errors import InputError
+from components.data import file_io
 from components.evaluator.verdict import SliceMetrics
 from pipeline.core import run_record
 from pipeline.core.metadata.store import Run, Store
@@ -83,9 +84,9 @@ def _compare_schemas(store: Store, before: str, now: str) -> dict[str, list[Any]
 def _read_schema(store: Store, run: str) -> dict[str, str] | None:
     """Return one-line definitions of the schema's columns by name. None if the schema is missing or was deleted."""
     for artifact in store.artifacts(run, "Schema"):
-        file = Path(artifact.uri) / "schema.pbtxt"
-        if file.exists():
-            schema = text_format.Parse(file.read_text(encoding="utf-8"), schema_pb2.Schema())
+        content = file_io.read(file_io.join(artifact.uri, "schema.pbtxt"))
+        if content is not None:
+            schema = text_format.Parse(content.decode(), schema_pb2.Schema())
             return {
                 feature.name: text_format.MessageToString(feature, as_one_line=True)
                 + _format_domain(schema, feature.domain)
@@ -132,14 +133,15 @@ def _compare_metrics(before: RunSummary, now: RunSummary) -> list[dict[str, Any]
 
 def _measure_model(summary: RunSummary) -> dict[str, float]:
     """Return the size of a run's exported model in bytes, and its latency in the serving check in milliseconds."""
-    size = {"bytes": float(_measure_size(Path(summary.model)))} if summary.model else {}
+    size = {"bytes": float(_measure_size(summary.model))} if summary.model else {}
     latencies = asdict(summary.serving) if summary.serving else {}
     return size | {name: latencies[name] for name in ("p50_ms", "p99_ms") if latencies.get(name) is not None}
 
 
-def _measure_size(folder: Path) -> int:
+def _measure_size(folder: str) -> int:
     """Return the total size of an exported model's files in bytes."""
-    return sum(file.stat().st_size for file in (folder / "Format-Serving").rglob("*") if file.is_file())
+    files = file_io.list_files(file_io.join(folder, "Format-Serving"))
+    return sum(measured[0] for measured in file_io.stats(files) if measured is not None)
 
 
 def _pair(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:

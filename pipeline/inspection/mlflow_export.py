@@ -131,7 +131,7 @@ def _read_metrics(store: Store, entry: RunListEntry, time: int) -> Iterator[Metr
     for name, value in values.items():
         yield Metric(_sanitize(name), value, time, 0)
     for artifact in store.artifacts(entry.run, "ModelRun")[-1:]:
-        for name, kinds in training_curves.read(Path(artifact.uri)).items():
+        for name, kinds in training_curves.read(artifact.uri).items():
             for kind, points in kinds.items():
                 for step, value in points:
                     yield Metric(_sanitize(f"{kind}/{name}"), value, time, int(step))

@@ -7,8 +7,8 @@ the data of charts are recorded only by this project's Evaluator.
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
@@ -26,6 +26,7 @@ from components.features import graph_files
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
 from components.pusher.candidate import APPROVAL, PENDING
+from components.pusher.local_folder import local_copy
 from components.results import device_memory, input_wait, task_load
 from components.results.task_load import TaskLoad
 from components.serving.check_result import FILE, ServingCheckResult
@@ -34,6 +35,8 @@ from pipeline.core.metadata.store import Artifact, Store
 from pipeline.core.nodes import NODES, NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, NOT_EVALUATED, QUARANTINED, RunSummary
 from pipeline.inspection import column_statistics
+
+T = TypeVar("T")
 
 _TRAIN = "train"
 _EXCLUDED = {
@@ -126,11 +129,8 @@ def read_result(store: Store, run: str, name: str) -> Any:
     if not artifacts:
         return None
     uri = artifacts[0].uri
-    path = file_io.join(uri, node.result_file) if node.result_file else uri
-    if not file_io.file_system(path).exists(path):
-        return None
-    with file_io.open_binary(path) as file:
-        return node.parse_result(file.read().decode())
+    content = file_io.read(file_io.join(uri, node.result_file) if node.result_file else uri)
+    return None if content is None else node.parse_result(content.decode())
 
 
 def _count_rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
@@ -149,9 +149,8 @@ def _count_rows(store: Store, run: str, examples: Artifact | None) -> dict[str, 
 
 
 def _read_statistics(statistics: Artifact, split: str) -> statistics_pb2.DatasetFeatureStatistics:
-    file = Path(statistics.uri) / f"Split-{split}" / "FeatureStats.pb"
     # The file is missing if the artifacts of the run were deleted.
-    content = file.read_bytes() if file.exists() else b""
+    content = file_io.read(file_io.join(statistics.uri, f"Split-{split}/FeatureStats.pb")) or b""
     datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
     # With slices, StatisticsGen writes one data set per slice. The first data set covers all rows.
     return datasets[0] if datasets else statistics_pb2.DatasetFeatureStatistics()
@@ -197,8 +196,8 @@ def _read_task_loads(model_run: Artifact | None) -> tuple[TaskLoad, ...]:
 
 
 def _read_tuned_values(best: Artifact | None) -> dict[str, Any]:
-    file = Path(best.uri) / "best_hyperparameters.txt" if best else None
-    return plain(json.loads(file.read_text())["values"]) if file and file.exists() else {}
+    values = _parse_file(best.uri, "best_hyperparameters.txt", json.loads) if best else None
+    return plain(values["values"]) if values else {}
 
 
 def _read_verdict(blessing: Artifact | None) -> str:
@@ -212,11 +211,9 @@ def _read_serving_check(blessing: Artifact | None) -> ServingCheckResult | None:
     """Return the result of the serving check. None if the run did not check serving."""
     if blessing is None:
         return None
-    file = Path(blessing.uri) / FILE
-    if file.exists():
-        return ServingCheckResult.from_json(file.read_text())
+    result = _parse_file(blessing.uri, FILE, ServingCheckResult.from_json)
     # TFX's InfraValidator records only whether the model passed.
-    return ServingCheckResult(server="", passed=bool(_read_count(blessing, "blessed")))
+    return result or ServingCheckResult(server="", passed=bool(_read_count(blessing, "blessed")))
 
 
 def _read_approval(pushed: Artifact | None) -> dict[str, str]:
@@ -245,16 +242,16 @@ def read_evaluation(folder: str) -> tuple[tuple[SliceMetrics, ...], Verdict | No
       The metrics of the whole split followed by the metrics of slices, and the verdict. The verdict is None for TFX's
       Evaluator. If the folder was deleted, the metrics are empty and the verdict is None.
     """
-    file = Path(folder) / verdict.FILE
-    if file.exists():
-        evaluation = Verdict.from_json(file.read_text(encoding="utf-8"))
+    evaluation = _parse_file(folder, verdict.FILE, Verdict.from_json)
+    if evaluation is not None:
         return evaluation.slices, evaluation
-    if not Path(folder).is_dir():
+    if not file_io.file_system(folder).isdir(folder):
         return (), None
     # Imported late because importing TFMA takes seconds, and only results of TFX's Evaluator need it.
     from components.evaluator import tfma_results
 
-    slices = tfma_results.read(folder)
+    with local_copy(folder) as copy:
+        slices = tfma_results.read(copy)
     return tuple(sorted(slices, key=lambda metrics: sorted(metrics.slice.items()))), None
 
 
@@ -264,8 +261,7 @@ def read_plots(folder: str) -> Plots | None:
     Args:
       folder: Folder of a ModelEvaluation artifact.
     """
-    file = Path(folder) / plot_data.FILE
-    return Plots.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+    return _parse_file(folder, plot_data.FILE, Plots.from_json)
 
 
 def read_mistakes(folder: str) -> list[Mistake] | None:
@@ -274,8 +270,7 @@ def read_mistakes(folder: str) -> list[Mistake] | None:
     Args:
       folder: Folder of a ModelEvaluation artifact.
     """
-    file = Path(folder) / mistakes.FILE
-    return mistakes.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+    return _parse_file(folder, mistakes.FILE, mistakes.from_json)
 
 
 def read_dependence(folder: str) -> Dependence | None:
@@ -284,8 +279,7 @@ def read_dependence(folder: str) -> Dependence | None:
     Args:
       folder: Folder of a ModelEvaluation artifact.
     """
-    file = Path(folder) / dependence.FILE
-    return Dependence.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+    return _parse_file(folder, dependence.FILE, Dependence.from_json)
 
 
 def read_importance(folder: str) -> Importance | None:
@@ -294,5 +288,10 @@ def read_importance(folder: str) -> Importance | None:
     Args:
       folder: Folder of a ModelEvaluation artifact.
     """
-    file = Path(folder) / importance.FILE
-    return Importance.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+    return _parse_file(folder, importance.FILE, Importance.from_json)
+
+
+def _parse_file(folder: str, name: str, parse: Callable[[str], T]) -> T | None:
+    """Parse a text file of an artifact. Return None if it does not exist."""
+    content = file_io.read(file_io.join(folder, name))
+    return None if content is None else parse(content.decode())

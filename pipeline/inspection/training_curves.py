@@ -10,6 +10,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, summary_pb2, types_pb2
 
+from components.data import file_io
+
 Point = tuple[float, float]
 """A point of a curve: step, value."""
 
@@ -23,27 +25,29 @@ _FORMATS = {types_pb2.DT_FLOAT: "<f", types_pb2.DT_DOUBLE: "<d"}
 _FIELDS = {types_pb2.DT_FLOAT: "float_val", types_pb2.DT_DOUBLE: "double_val"}
 
 
-def read(folder: Path) -> dict[str, dict[str, list[Point]]]:
+def read(folder: str | Path) -> dict[str, dict[str, list[Point]]]:
     """Read the curves of a ModelRun artifact.
 
     Args:
-      folder: Folder of the artifact. Its subfolders, such as `train` and `eval`, are the kinds of curves.
+      folder: Path or URL of the artifact. Its subfolders, such as `train` and `eval`, are the kinds of curves.
 
     Returns:
       The points of the curves by name, then by kind, sorted by step. Values that are not finite are left out.
     """
     curves: dict[str, dict[str, list[Point]]] = {}
-    for file in sorted(folder.rglob("*.tfevents.*"))[:_FILES]:
-        kind = file.parent.relative_to(folder).as_posix()
+    root = str(folder)
+    files = [file for file in file_io.list_files(root) if ".tfevents." in file.rpartition("/")[2]]
+    for file in files[:_FILES]:
+        kind = file.rpartition("/")[0].removeprefix(root).strip("/") or "."
         for name, step, value in _read_scalars(file):
             if math.isfinite(value):
                 curves.setdefault(name, {}).setdefault(kind, []).append((step, value))
     return {name: {kind: sorted(points) for kind, points in kinds.items()} for name, kinds in curves.items()}
 
 
-def _read_scalars(file: Path) -> Iterator[tuple[str, int, float]]:
+def _read_scalars(file: str) -> Iterator[tuple[str, int, float]]:
     """Yield the name, the step and the value of all scalars in a file."""
-    with file.open("rb") as stream:
+    with file_io.open_binary(file) as stream:
         content = stream.read(_BYTES)
     for record in _split_records(content):
         try:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 from components.base.errors import InputError
-from components.base.object_store import is_object_store
 from components.pusher import local_folder
 from components.pusher.open_store import open_store
 from components.pusher.serving_state import State
@@ -52,22 +46,3 @@ def mirror(push_folder: PushFolder, target: str) -> State:
     for number in set(store.versions()) - copied:
         store.remove(number)
     return state
-
-
-@contextlib.contextmanager
-def local_copy(folder: str) -> Iterator[str]:
-    """Yield a path from which TensorFlow can load a SavedModel.
-
-    Args:
-      folder: Path or URL of a SavedModel. If TensorFlow cannot open the URL, a temporary copy is yielded.
-    """
-    if not is_object_store(folder):
-        yield folder
-        return
-    # Imported here because it imports TFX.
-    from components.pusher.remote_folder import FileioFolder
-
-    with tempfile.TemporaryDirectory(prefix="model-") as scratch:
-        copy = Path(scratch, folder.rstrip("/").rpartition("/")[2])
-        local_folder.copy_files(FileioFolder(folder), copy)
-        yield str(copy)

@@ -6,7 +6,6 @@ instead.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +14,14 @@ from typing import Any, TypeVar
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 
 from components.base.errors import PipelineError
+from components.data import file_io
 from components.evaluator.dependence import Dependence
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
 from components.features import feature_names, graph_files
 from components.features.config import FeaturesConfig
+from components.pusher.open_store import open_store
 from components.results import version_manifest
 from pipeline.core.metadata.store import Artifact, Run, Store
 from pipeline.core.records import RunSummary
@@ -302,7 +303,10 @@ def _read_anomalies(outputs: _Outputs) -> tuple[list[str], list[Anomaly]]:
         raise _AbsentError("the run has no anomalies: no ExampleValidator succeeded")
     anomalies = []
     for split in artifact.splits:
-        content = (Path(artifact.uri) / f"Split-{split}" / "SchemaDiff.pb").read_bytes()
+        file = file_io.join(artifact.uri, f"Split-{split}/SchemaDiff.pb")
+        content = file_io.read(file)
+        if content is None:
+            raise _AbsentError(f"{file} does not exist")
         proto = anomalies_pb2.Anomalies.FromString(content)
         if proto.HasField("dataset_anomaly_info"):
             anomalies.append(_parse_anomaly(split, "", proto.dataset_anomaly_info))
@@ -316,24 +320,18 @@ def _parse_anomaly(split: str, column: str, info: anomalies_pb2.AnomalyInfo) -> 
 
 
 def _count_vocabulary_entries(outputs: _Outputs) -> dict[str, int | None]:
-    return {name: _count_lines(file) for name, file in _find_vocabulary_files(outputs).items()}
-
-
-def _find_vocabulary_files(outputs: _Outputs) -> dict[str, Path]:
     graph = outputs.last("TransformGraph")
     if graph is None:
         raise _AbsentError("the run has no transform graph: no Transform succeeded")
-    folder = Path(graph.uri)
-    files = json.loads((folder / "transformed_metadata" / "asset_map").read_text(encoding="utf-8"))
-    return {str(name): folder / "transform_fn" / "assets" / Path(file).name for name, file in files.items()}
+    return {name: _count_lines(file) for name, file in graph_files.paths(graph.uri).items()}
 
 
-def _count_lines(file: Path) -> int | None:
+def _count_lines(file: str) -> int | None:
     """Count the lines of a vocabulary file. Return None if the file is missing, compressed or very large."""
-    if file.suffix == ".gz" or not file.exists() or file.stat().st_size > _VOCABULARY_BYTES:
+    [measured] = file_io.stats([file])
+    if file.endswith(".gz") or measured is None or measured[0] > _VOCABULARY_BYTES:
         return None
-    with file.open("rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+    return graph_files.entries(file)
 
 
 def _list_features(config: Any, vocabularies: dict[str, int | None]) -> list[Feature]:
@@ -362,7 +360,7 @@ def _read_curves(outputs: _Outputs) -> dict[str, dict[str, list[Point]]]:
     artifact = outputs.last("ModelRun")
     if artifact is None:
         raise _AbsentError("the run has no curves: no Trainer succeeded")
-    curves = training_curves.read(Path(artifact.uri))
+    curves = training_curves.read(artifact.uri)
     if not curves:
         raise _AbsentError("the Trainer has written no curves for TensorBoard")
     return curves
@@ -407,13 +405,15 @@ def _read_manifest(summary: RunSummary, run: str) -> version_manifest.Manifest:
         raise _AbsentError(f"the model is not pushed yet; {describe_approval(run)}")
     if summary.pushed is None:
         raise _AbsentError("nothing was pushed")
-    file = Path(summary.pushed) / version_manifest.NAME
-    if not file.exists():
+    directory, _, number = summary.pushed.rstrip("/").rpartition("/")
+    try:
+        with open_store(directory).version(int(number)).open(version_manifest.NAME) as file:
+            return version_manifest.Manifest.model_validate_json(file.read())
+    except FileNotFoundError:
         raise _AbsentError(
             "the manifest of the pushed version is missing: the version was removed, is on another machine, or was "
             "pushed by stock TFX"
-        )
-    return version_manifest.Manifest.model_validate_json(file.read_bytes())
+        ) from None
 
 
 def _trace_lineage(store: Store, outputs: _Outputs) -> Lineage:
