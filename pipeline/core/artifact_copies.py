@@ -2,7 +2,8 @@
 
 Nodes read and write the copies only. `NodeLauncher` downloads a node's missing inputs before it runs the node, and
 uploads its outputs before it registers them, so ML Metadata never names an incomplete artifact. ML Metadata contains
-the URLs (`connection.RelocatedStore`), so that other machines find the artifacts.
+the URLs (`connection.RelocatedStore`), so that other machines find the artifacts. Whether an artifact exists is decided
+by the object store, because other machines cannot read a copy. Verbs that only read, such as `runs`, open the URLs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.base import object_store
+
+_EMPTY = "/.empty"
+"""Name of an object that stands for an artifact without files, such as a PushedModel if nothing was pushed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,27 @@ class ArtifactCopies:
         url = self.to_url(path)
         files = [str(file) for file in (Path(path), *sorted(Path(path).rglob("*"))) if file.is_file()]
         with object_store.errors(url):
-            object_store.file_system(url).put(files, [url + file.removeprefix(path) for file in files])
+            file_system = object_store.file_system(url)
+            if files:
+                file_system.put(files, [url + file.removeprefix(path) for file in files])
+            else:
+                file_system.pipe_file(url + _EMPTY, b"")
+
+    def exists(self, path: str) -> bool:
+        """Return whether the object store has an artifact.
+
+        Args:
+          path: Path of its copy, which may be missing.
+
+        Raises:
+          InputError: Credentials are missing, or the bucket does not exist.
+          MachineError: The object store does not answer.
+        """
+        url = self.to_url(path)
+        if url == path:
+            return Path(path).exists()
+        with object_store.errors(url):
+            return bool(object_store.file_system(url).exists(url))
 
     def download(self, path: str) -> None:
         """Copy an artifact from the object store, unless the folder has it.
@@ -72,6 +96,7 @@ class ArtifactCopies:
                 root = url.partition("://")[2]
                 # The only name of a value, which is a file, is empty.
                 names = [name.removeprefix(root) for name in file_system.find(root)]
+                names = [name for name in names if name != _EMPTY]
                 (copy.parent if "" in names else copy).mkdir(parents=True)
                 for name in names:
                     Path(f"{copy}{name}").parent.mkdir(parents=True, exist_ok=True)

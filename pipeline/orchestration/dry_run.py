@@ -50,13 +50,15 @@ def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
     pipeline = nodes.load(ir, _RUN_ID)
     store = scratch / "metadata.db"
     copy(nodes.store_of(pipeline), store)
+    # Found before the root changes: the metadata contains the URLs of artifacts, not paths below the scratch folder.
+    copies = nodes.find_copies(pipeline)
     pipeline.runtime_spec.pipeline_root.field_value.string_value = str(scratch / "artifacts")
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     planned: list[PlannedNode] = []
     # Resolvers are not added: they run each time, but downstream nodes can still be cached.
     changing: set[str] = set()
     for node_id, node in nodes.nodes_of(pipeline).items():
-        launcher = nodes.launcher_of(pipeline, node_id, store, None)
+        launcher = nodes.launcher_of(pipeline, node_id, store, None, copies)
         rerun_upstream = [upstream for upstream in node.upstream_nodes if upstream in changing]
         if node.node_info.type.name == nodes.RESOLVER:
             launcher.launch()

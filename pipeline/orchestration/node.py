@@ -104,7 +104,7 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
         return replace(_make_outcome(store, earlier), earlier=True)
     clean_up(ir, run_id, only=node_id)
     try:
-        launcher_of(pipeline, node_id, location, earlier).launch()
+        launcher_of(pipeline, node_id, location, earlier, find_copies(pipeline)).launch()
     # The user's code may call sys.exit, which must be a failure of the node as well.
     except (Exception, SystemExit) as error:
         logging.exception("%s failed", node_id)
@@ -215,7 +215,9 @@ def find_copies(pipeline: Any) -> ArtifactCopies | None:
     return ArtifactCopies(_get_root(pipeline), url.rstrip("/")) if url and is_object_store(url) else None
 
 
-def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:
+def launcher_of(
+    pipeline: Any, node_id: str, store: Location, earlier: Execution | None, copies: ArtifactCopies | None
+) -> NodeLauncher:
     """Return TFX's launcher for one node.
 
     Args:
@@ -223,9 +225,9 @@ def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution
       node_id: ID of the node.
       store: Location of the metadata store.
       earlier: Execution of the node in an earlier attempt at the same run. If None, this is the first attempt.
+      copies: Where the artifacts are; see `find_copies`.
     """
     deployment = runner_utils.extract_local_deployment_config(pipeline)
-    copies = find_copies(pipeline)
     return NodeLauncher(
         earlier.id if earlier else None,
         copies,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.dsl.io import filesystem_registry
-from tfx.orchestration.portable import data_types
+from tfx.orchestration.portable import cache_utils, data_types
+from tfx.types import artifact_utils, standard_artifacts
 
 from components.compat import tfx as compat
 from components.compat.tfx import file_systems, launcher
@@ -82,5 +83,40 @@ def test_launcher_copies_inputs_before_and_outputs_after_the_executor(monkeypatc
     assert calls == ["run"]
 
 
-def test_launcher_of_tfx_still_runs_the_executor_in_a_private_method() -> None:
+def test_cache_of_a_launcher_with_copies_knows_urls_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, keys, stored = standard_artifacts.Model(), [], {"/copies/model/1"}
+    model.uri = "/copies/model/1"
+    model.set_string_custom_property("base", "/copies/model/0")
+
+    def describe(artifact: Any) -> tuple[str, str]:
+        return artifact.uri, artifact.get_string_custom_property("base")
+
+    def prepare(self: Any) -> None:
+        cache_utils.get_cache_context(metadata_handle=None, input_artifacts={"model": [model]})
+        artifact_utils.verify_artifacts({"model": [model]})
+
+    monkeypatch.setattr(launcher.launcher.Launcher, "__init__", lambda self, **_: None)
+    monkeypatch.setattr(launcher.launcher.Launcher, "_prepare_execution", prepare)
+    monkeypatch.setattr(
+        cache_utils,
+        "get_cache_context",
+        lambda input_artifacts, **_: keys.append(describe(input_artifacts["model"][0])),
+    )
+    copies = SimpleNamespace(to_url=lambda path: path.replace("/copies", "s3://b"), exists=stored.__contains__)
+    launcher.NodeLauncher(None, copies)._prepare_execution()
+    stored.clear()
+    with pytest.raises(RuntimeError, match="artifacts are missing: /copies/model/1"):
+        launcher.NodeLauncher(None, copies)._prepare_execution()
+    assert keys == [("s3://b/model/1", "s3://b/model/0")] * 2
+    # A launcher without copies uses TFX's own functions, which look for a file.
+    with pytest.raises(RuntimeError, match="Artifact uri /copies/model/1 is missing"):
+        launcher.NodeLauncher(None)._prepare_execution()
+    assert keys[2:] == [describe(model)] == [("/copies/model/1", "/copies/model/0")]
+
+
+def test_launcher_of_tfx_still_calls_what_is_replaced() -> None:
     assert "self._run_executor(execution_info)" in inspect.getsource(launcher.launcher.Launcher.launch)
+    prepare = inspect.getsource(launcher.launcher.Launcher._prepare_execution)
+    assert "cache_utils.get_cache_context(" in prepare
+    assert "cache_utils.get_cached_outputs(" in prepare
+    assert "artifact_utils.verify_artifacts(" in inspect.getsource(cache_utils.get_cached_outputs)

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pyarrow.csv
 import pytest
 
 from components.results import version_manifest
+from pipeline.core.metadata.store import Store
+from pipeline.inspection.report import content
 from tests.support.data import people
 from tests.support.runs.command import OWN_CODE, Runs, command, first_run
 from tests.support.servers import object_stores
@@ -131,7 +134,12 @@ def start_on_a_bucket(store: ObjectStore, folder: Path, *only: str, **sections: 
     if store.url.startswith("gs://"):
         pytest.skip("TensorFlow writes to gs:// itself, and does not know the address of an emulator")
     url = f"{store.url}/artifacts/people"
-    arguments = ("--config", str(people.project(folder, **sections)), "--set", f"runtime.artifacts={url}")
+    sets = (f"runtime.artifacts={url}", f"push.directory={store.url}/models/people")
+    arguments = (
+        "--config",
+        str(people.project(folder, **sections)),
+        *(w for setting in sets for w in ("--set", setting)),
+    )
     environment = {**store.environment, "PYTHONPATH": f"{store.environment['PYTHONPATH']}:{OWN_CODE['PYTHONPATH']}"}
     return first_run(folder, "people", *arguments, only=only, environment=environment), url
 
@@ -147,13 +155,62 @@ def test_artifacts_in_a_bucket(store: ObjectStore, tmp_path: Path) -> None:
     own, url = start_on_a_bucket(store, tmp_path)
     assert own.first.exit_code == 0, own.first.err
     assert list_copies(own)
-    assert store.names("artifacts/people/") == list_copies(own)
+    # An artifact without files, such as an unused cache of analyzers, is an object in the bucket.
+    names = store.names("artifacts/people/")
+    assert {name for name in names if not name.endswith("/.empty")} == list_copies(own)
     with contextlib.closing(sqlite3.connect(own.output / "metadata.db")) as database:
         uris = {uri for (uri,) in database.execute("SELECT uri FROM Artifact WHERE uri != ''")}
     assert len(uris) > 10
     assert {uri.removesuffix("/value").rsplit("/", 3)[0] for uri in uris} == {url}
     # The summary of the run reads the copies.
     assert own.first.result["metrics"]["auc"] > 0.7
+    check_run_without_copies(store, own, tmp_path / "elsewhere" / "out")
+
+
+def check_run_without_copies(store: ObjectStore, own: Runs, output: Path) -> None:
+    """Run a finished pipeline on another machine, which has the metadata, another folder and no artifacts."""
+    other = replace(own, arguments=(*own.arguments[:-1], str(output)), output=output / own.pipeline)
+    other.output.mkdir(parents=True)
+    shutil.copy(own.output / "metadata.db", other.output)
+    (other.output / "artifacts").mkdir()
+    where = (*own.config, "--output", str(output))
+    planned = command("plan", *where, "--json", environment=store.environment).result
+    assert {node["id"] for node in planned["nodes"] if node["will"] == "run"} == {"LatestBlessedModel"}
+    cached = other.again(environment=store.environment)
+    assert cached.nodes("cached") == set(own.first.states) - {"LatestBlessedModel"}, cached.err
+    assert list_copies(other) == set()
+
+    # Everything that reads artifacts opens the bucket, and finds what the first machine finds on its disk.
+    assert cached.result["metrics"] == own.first.result["metrics"]
+    shown, shown_before = (
+        command("runs", "show", run.result["run"], *own.config, *place, "--json", environment=store.environment).result
+        for run, place in ((cached, ("--output", str(output))), (own.first, ("--output", str(own.output.parent))))
+    )
+    assert {**shown["summary"], "model": None} == {**shown_before["summary"], "model": None}
+    assert shown["results"] == shown_before["results"]
+    reports = []
+    for runs, ended in ((other, cached), (own, own.first)):
+        reader = Store(runs.output / "metadata.db")
+        [run] = reader.runs_like(ended.result["run"])
+        reports.append(content.collect(reader, runs.output / "logs", run))
+    for name in ("missing", "columns", "anomalies", "vocabularies", "curves", "plots", "importance", "manifest"):
+        assert getattr(reports[0], name) == getattr(reports[1], name), name
+    assert reports[0].curves
+    row = '{"age": 40.5, "hours": 50, "city": "Paris", "spent": 4.0}'
+    explained = [
+        command("explain", "--row", row, "--json", *own.config, "--output", str(place), environment=store.environment)
+        for place in (output, own.output.parent)
+    ]
+    assert explained[0].result["rows"] == explained[1].result["rows"]
+    assert list_copies(other) == set()
+
+    retrained = other.again("--set", "training.steps=210", environment=store.environment)
+    assert retrained.nodes("done") >= {"Trainer", "Evaluator", "Pusher"}, retrained.err
+    assert retrained.nodes("cached") >= {"ExampleGen", "StatisticsGen", "SchemaGen", "Transform"}
+    # Only what a node reads is copied.
+    nodes = {path.partition("/")[0] for path in list_copies(other)}
+    assert nodes >= {"ExampleGen", "Transform", "Trainer"}
+    assert "ExampleValidator" not in nodes
 
 
 def test_killed_run_resumes_with_artifacts_in_a_bucket(store: ObjectStore, tmp_path: Path) -> None:

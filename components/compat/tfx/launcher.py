@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ml_metadata import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as proto
 from tfx.orchestration import metadata
-from tfx.orchestration.portable import launcher
+from tfx.orchestration.portable import cache_utils, launcher
 from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.types import artifact_utils
 
 
 class _NoWatcher:
@@ -40,6 +43,12 @@ _WORKING_DIR_INDEX = "__stateful_working_dir_index__"
 class Copies(Protocol):
     """Copies artifacts between an object store and this machine."""
 
+    def to_url(self, text: str) -> str:
+        """Return the URL of an artifact with this path on this machine; other texts are returned unchanged."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether the object store has the artifact with this path on this machine."""
+
     def download(self, path: str) -> None:
         """Copy an artifact to a path of this machine, unless it is there."""
 
@@ -59,7 +68,8 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
     the stateful working folder.
 
     If the artifacts are in an object store that the node cannot open, the launcher copies the inputs before it runs the
-    node, and the outputs before it registers them. Hook: the private `_run_executor`.
+    node, and the outputs before it registers them. Hook: the private `_run_executor`. The outputs of an earlier
+    execution are reused if the object store has them. Hook: the private `_prepare_execution`; see `_caching_by_url`.
 
     Args:
       failed: ID of the execution of a failed attempt in the same run. None if this is the first attempt.
@@ -71,6 +81,10 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
         super().__init__(**arguments)
         self._failed = failed
         self._copies = copies
+
+    def _prepare_execution(self) -> Any:
+        with contextlib.nullcontext() if self._copies is None else _caching_by_url(self._copies):
+            return super()._prepare_execution()
 
     def _run_executor(self, execution_info: Any) -> Any:
         if self._copies is None:
@@ -118,6 +132,46 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
             key: [artifact for artifact in artifacts if artifact.id not in linked] for key, artifacts in inputs.items()
         }
         return execution_lib.put_execution(handle, execution, contexts, input_artifacts=added)
+
+
+@contextlib.contextmanager
+def _caching_by_url(copies: Copies) -> Iterator[None]:
+    """Make TFX's cache independent of the folder and the copies of this machine.
+
+    The keys of the cache contain the URLs of the inputs, and cached outputs are looked for at their URLs.
+
+    Hooks: `get_cache_context` of TFX's module `cache_utils`, as the launcher calls it, and `verify_artifacts`, as
+    `cache_utils` calls it.
+    """
+
+    def make_context(*, input_artifacts: Mapping[str, Iterable[Any]], **arguments: Any) -> proto.Context:
+        inputs = copy.deepcopy({key: list(artifacts) for key, artifacts in input_artifacts.items()})
+        for artifacts in inputs.values():
+            for artifact in artifacts:
+                _relocate(artifact.mlmd_artifact, copies.to_url)
+        return original_context(input_artifacts=inputs, **arguments)
+
+    def verify(artifacts: Mapping[str, Iterable[Any]]) -> None:
+        missing = [uri for uri in _list_uris(artifacts) if not copies.exists(uri)]
+        if missing:
+            # TFX catches this class, and looks for an older execution.
+            raise RuntimeError(f"artifacts are missing: {', '.join(missing)}")
+
+    original_context, original_verify = cache_utils.get_cache_context, artifact_utils.verify_artifacts
+    cache_utils.get_cache_context, artifact_utils.verify_artifacts = make_context, verify
+    try:
+        yield
+    finally:
+        cache_utils.get_cache_context, artifact_utils.verify_artifacts = original_context, original_verify
+
+
+def _relocate(artifact: proto.Artifact, relocate: Callable[[str], str]) -> None:
+    """Replace the URI of an artifact and all texts among its properties, such as a blessing's `current_model`."""
+    artifact.uri = relocate(artifact.uri)
+    for properties in (artifact.properties, artifact.custom_properties):
+        for value in properties.values():
+            if value.HasField("string_value"):
+                value.string_value = relocate(value.string_value)
 
 
 def _list_uris(artifacts: Mapping[str, Iterable[Any]]) -> list[str]:

@@ -184,7 +184,7 @@ def test_launcher_uses_the_resolved_spans_for_the_cache(tmp_path: Path) -> None:
             metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.db")),
         )
         loaded = nodes.load(compiler.Compiler().compile(graph).SerializeToString(), run)
-        launcher = nodes.launcher_of(loaded, "ExampleGen", nodes.store_of(loaded), None)
+        launcher = nodes.launcher_of(loaded, "ExampleGen", nodes.store_of(loaded), None, None)
         # launch() would also run the executor.
         result = launcher._prepare_execution()
         assert result.is_execution_needed
