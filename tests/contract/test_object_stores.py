@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import multiprocessing
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +24,7 @@ from components.pusher.serving_state import Stages, State
 from components.pusher.store import find_removable
 from components.results import version_manifest
 from components.results.version_manifest import LocalFolder
+from pipeline.core.artifact_copies import ArtifactCopies
 from pipeline.registry.mirror import mirror
 from pipeline.registry.versions import PushFolder
 from tests.support.runs.pushed import PROVENANCE
@@ -224,6 +227,40 @@ def test_files_are_found_and_read(store: ObjectStore) -> None:
         file_io.open_binary(f"{store.url}/rows/none")
 
 
+def test_artifacts_are_copied(store: ObjectStore, tmp_path: Path) -> None:
+    if store.url.startswith("gs://"):
+        pytest.skip("TensorFlow opens gs:// itself, so nothing is copied")
+    here, there = (ArtifactCopies(str(tmp_path / name), f"{store.url}/artifacts") for name in ("here", "there"))
+    contents = {"a/model/1": {"x": b"x", "b/y": b"y"}, "a/nothing/1": {}, "b/value/2/value": {"": b"7"}}
+    for artifact, files in contents.items():
+        (tmp_path / "here" / artifact).parent.mkdir(parents=True)
+        if "" not in files:
+            (tmp_path / "here" / artifact).mkdir()
+        for name, content in files.items():
+            file = tmp_path / "here" / artifact / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(content)
+    for artifact in contents:
+        assert not there.exists(f"{there.folder}/{artifact}")
+        # The copy alone does not count, because other machines cannot read it.
+        assert not here.exists(f"{here.folder}/{artifact}")
+        here.upload(f"{here.folder}/{artifact}")
+        assert there.exists(f"{there.folder}/{artifact}")
+        there.download(f"{there.folder}/{artifact}")
+        paths = [path for path in sorted((tmp_path / "there" / artifact).rglob("*")) if path.is_file()]
+        copied = tmp_path / "there" / artifact
+        files = {str(path.relative_to(copied)): path.read_bytes() for path in paths}
+        assert (files or ({"": copied.read_bytes()} if copied.is_file() else {})) == contents[artifact]
+        url = there.to_url(str(copied))
+        assert file_io.list_files(url) == [f"{url}/{name}" for name in sorted(files)] or not files
+    assert file_io.read(f"{store.url}/artifacts/a/model/1/b/y") == b"y"
+    assert file_io.read(f"{store.url}/artifacts/a/model/1/none") is None
+    here.remove(f"{here.folder}/a/model/1")
+    here.remove(f"{here.folder}/a/nothing/1")
+    assert not here.exists(f"{here.folder}/a/model/1")
+    assert not there.exists(f"{there.folder}/a/nothing/1")
+
+
 @pytest.mark.slow
 def test_mirror_serves_from_the_bucket(store: ObjectStore, tmp_path: Path) -> None:
     url = f"{store.url}/models/line"
@@ -264,8 +301,53 @@ def test_wrong_key_is_an_error(kind: str, tmp_path: Path) -> None:
     with object_stores.serve(kind, tmp_path) as store:
         right, wrong = object_stores.KEY, object_stores.OTHER_KEY
         environment = {name: value.replace(right, wrong) for name, value in store.environment.items()}
-        with object_stores.use(environment), pytest.raises(InputError, match="access is denied"):
-            open_store(f"{store.url}/models").read()
+        with object_stores.use(environment):
+            objects = open_objects(f"{store.url}/models")
+            attempts: list[Callable[[], object]] = [
+                lambda: open_store(f"{store.url}/models").read(),
+                lambda: objects.list_names(""),
+                lambda: objects.write("x.json", b"x", None),
+                lambda: objects.upload("x", io.BytesIO(b"x" * 100)),
+            ]
+            for attempt in attempts:
+                with pytest.raises(InputError, match=f"{store.url}/models.* access is denied") as denied:
+                    attempt()
+                assert re.match("check A[A-Z_]+", denied.value.remedy)
+
+
+class _RestartingFile(io.FileIO):
+    """A file that kills a server when most of it has been read, and starts the server again.
+
+    Args:
+      path: Path of the file.
+      server: The server.
+    """
+
+    def __init__(self, path: Path, server: object_stores.Server) -> None:
+        super().__init__(path)
+        self._server = server
+        self.restarts = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self.tell() > 40 * MEBIBYTE and not self.restarts:
+            self._server.kill()
+            # The next requests are refused until the server listens.
+            self._server.start()
+            self.restarts += 1
+        return super().read(size)
+
+
+@pytest.mark.parametrize("kind", [object_stores.MINIO])
+def test_upload_goes_on_when_its_server_is_started_again(kind: str, tmp_path: Path) -> None:
+    content = np.random.default_rng(0).bytes(100 * MEBIBYTE)
+    (tmp_path / "large").write_bytes(content)
+    with object_stores.serve(kind, tmp_path) as store:
+        objects = open_objects(store.url)
+        with _RestartingFile(tmp_path / "large", store.server) as source:
+            objects.upload("large", source)  # type: ignore[arg-type]
+            assert source.restarts == 1
+        with objects.open("large") as file:
+            assert hashlib.sha256(file.read()).digest() == hashlib.sha256(content).digest()
 
 
 @pytest.mark.parametrize("kind", [object_stores.MOTO])
