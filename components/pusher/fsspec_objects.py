@@ -34,7 +34,8 @@ class _FsspecObjects:
     def list_names(self, prefix: str) -> list[str]:
         with object_store.errors(self.url):
             names = self._files.find(f"{self._path}/{prefix}".rstrip("/"))
-        return [name.removeprefix(f"{self._path}/") for name in names]
+        # If s3fs finds no objects, it looks for the path itself, and returns a folder that was made in between.
+        return [name.removeprefix(f"{self._path}/") for name in names if name.startswith(f"{self._path}/{prefix}")]
 
     def upload(self, name: str, source: BinaryIO) -> None:
         # In several parts if the object is large. Readers see it when all parts are there.
