@@ -107,7 +107,9 @@ def errors(where: str, *, is_optional: bool = False) -> Iterator[None]:
     except Exception as error:
         if is_optional and _is_missing(error):
             raise FileNotFoundError(where) from error
-        converted = _convert(where, error)
+        # When the upload of a block fails, adlfs raises a RuntimeError from the error of Azure's client.
+        cause = error.__cause__ if type(error) is RuntimeError else None
+        converted = _convert(where, cause or error)
         if converted is None:
             raise
         raise converted from error
@@ -117,7 +119,7 @@ def _is_missing(error: BaseException) -> bool:
     return isinstance(error, FileNotFoundError) or getattr(error, "status_code", None) == 404
 
 
-def _convert(where: str, error: Exception) -> Exception | None:
+def _convert(where: str, error: BaseException) -> Exception | None:
     """Return the error of this project for an error of a client; None for all other errors."""
     # Compare names and codes, because importing the classes would import the clients.
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -136,5 +138,5 @@ def _convert(where: str, error: Exception) -> Exception | None:
     return None
 
 
-def _has_status(error: Exception, *codes: int) -> bool:
+def _has_status(error: BaseException, *codes: int) -> bool:
     return getattr(error, "status_code", None) in codes

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +28,8 @@ from components.results.version_manifest import LocalFolder
 from pipeline.core.artifact_copies import ArtifactCopies
 from pipeline.registry.mirror import mirror
 from pipeline.registry.versions import PushFolder
+from tests.support.fakes import fake_gcs
+from tests.support.runs.command import call
 from tests.support.runs.pushed import PROVENANCE
 from tests.support.servers import object_stores
 from tests.support.servers.object_stores import ObjectStore
@@ -356,3 +359,21 @@ def test_server_that_does_not_answer_is_an_error(kind: str, tmp_path: Path) -> N
         url, environment = f"{store.url}/models", {**store.environment, "AWS_MAX_ATTEMPTS": "1"}
     with object_stores.use(environment), pytest.raises(MachineError, match=f"{url}/registry.json cannot be reached"):
         open_store(url).read()
+
+
+@pytest.mark.slow
+def test_files_that_tensorflow_opens_are_read(tmp_path: Path) -> None:
+    bucket = fake_gcs.Bucket()
+    for name in ("run/a.json", "run/b/c.json"):
+        bucket.store(name, name.encode())
+    program = """
+from components.data import file_io
+
+url = "gs://rides/run"
+print([file_io.read(url + "/a.json"), file_io.read(url + "/none"), file_io.list_files(url), file_io.list_files("gs://no/no")])
+"""
+    with fake_gcs.serve(bucket, tmp_path) as environment:
+        ended = call([sys.executable, "-c", program], environment)
+    assert ended.exit_code == 0, ended.err
+    files = ["gs://rides/run/a.json", "gs://rides/run/b/c.json"]
+    assert ended.out.splitlines()[-1] == repr([b"run/a.json", None, files, []])
