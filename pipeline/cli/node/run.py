@@ -113,10 +113,13 @@ def run(options: argparse.Namespace) -> int:
     outcome = single_node.run(job)
     _notify(job, outcome)
     if options.executor_input and outcome.state != FAILED:
+        from pipeline.core.metadata.connection import open_reader
         from pipeline.inspection import kubeflow_outputs
         from pipeline.orchestration import node
 
-        kubeflow_outputs.write(node.open_store(ir), job.run, job.folder / "report.html", options.executor_input)
+        # Not `node.open_store`: Kubeflow shows URLs of artifacts in an object store, which outlive this container.
+        store = open_reader(node.store_of(node.load(ir, job.run)))
+        kubeflow_outputs.write(store, job.run, job.folder / "report.html", options.executor_input)
     if options.json:
         json.dump(
             {"node": options.node, "run": options.run_id, "state": outcome.state, "rows": outcome.rows}, sys.stdout
