@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ _KINDS = {
     "trainjob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
 }
 """Kind → group, version and plural of its objects."""
-_COMPANIONS = {
+_PARTS = {
     "TrainingRuntime": ("trainer.kubeflow.org", "v1alpha1", "trainingruntimes"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
+    "JobSet": _KINDS["jobset"],
 }
 """Kind of an object that belongs to a job → its group, version and plural."""
 _JOBSET_LABELS = (
@@ -53,11 +54,16 @@ _CONDITIONS = {
     "Suspended": State.QUEUED,
 }
 """Condition of a TFJob, a JobSet or a TrainJob → its state."""
+_RESTART_LABEL = "jobset.sigs.k8s.io/restart-attempt"
+"""Label of a pod with the number of restarts of its JobSet. A TrainJob does not have this number in its status."""
 _FINAL_REASONS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 """Reasons for which a waiting container will never start."""
 _SECONDS = 30.0
 """Time limit of a request."""
 _RETRY_SECONDS = 5.0
+_CACHE_SECONDS = 10.0
+"""How long the caches of webhooks may lack an object that was created."""
+_CACHE_RETRY_SECONDS = 0.2
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -95,8 +101,16 @@ class KubernetesJobs:
           InputError: If Kubernetes refuses the request.
           MachineError: If Kubernetes does not answer.
         """
-        resource = _COMPANIONS.get(manifest["kind"], self._resource)
-        self._request(self._objects.create_namespaced_custom_object, resource, body=manifest)
+        resource = _PARTS.get(manifest["kind"], self._resource)
+        deadline = time.monotonic() + _CACHE_SECONDS
+        while True:
+            try:
+                self._request(self._objects.create_namespaced_custom_object, resource, body=manifest)
+                return
+            except InputError as error:
+                if time.monotonic() > deadline or not _lacks_runtime(manifest, error):
+                    raise
+            time.sleep(_CACHE_RETRY_SECONDS)
 
     def status(self, name: str) -> JobStatus | None:
         """Return the status of a job, and follow the logs of its tasks; None if the job does not exist.
@@ -113,15 +127,12 @@ class KubernetesJobs:
         for condition in status.get("conditions") or ():
             if condition["type"] in _CONDITIONS and condition["status"] == "True":
                 state, message = _CONDITIONS[condition["type"]], condition.get("message", "")
-        by_name, by_role, by_index = _LABELS[self._kind]
-        selector = f"{by_name}={name}"
-        pods = self._call(
-            "pods", self._core.list_namespaced_pod, self._namespace, label_selector=selector, _request_timeout=_SECONDS
-        )
-        tasks, failed = {}, []
-        for pod in pods.items if pods else ():
+        _, by_role, by_index = _LABELS[self._kind]
+        tasks, failed, restarts = {}, [], int(status.get("restarts", 0))
+        for pod in self._list_pods(name):
             labels = pod.metadata.labels
             task = f"{labels[by_role].lower()}-{labels[by_index]}"
+            restarts = max(restarts, int(labels.get(_RESTART_LABEL, 0)))
             tasks[task], final = _describe_phase(pod)
             if tasks[task] in ("Running", "Succeeded", "Failed"):
                 self._follow(task, pod)
@@ -133,13 +144,26 @@ class KubernetesJobs:
             state, message = State.FAILED, "it is being deleted"
         if state is State.RUNNING and all(phase.startswith("Pending") for phase in tasks.values()):
             state = State.WAITING
-        return JobStatus(state, message, tasks, tuple(failed), int(status.get("restarts", 0)))
+        return JobStatus(state, message, tasks, tuple(failed), restarts)
+
+    def _list_pods(self, name: str) -> Sequence[Any]:
+        by_name, *_ = _LABELS[self._kind]
+        pods = self._call(
+            "pods",
+            self._core.list_namespaced_pod,
+            self._namespace,
+            label_selector=f"{by_name}={name}",
+            _request_timeout=_SECONDS,
+        )
+        return pods.items if pods else ()
 
     def _describe_remains(self, name: str) -> JobStatus | None:
-        """Return the status of a deleted job, which is None once the objects that belong to it are deleted as well."""
-        for kind in self._companions:
-            if self._request(self._objects.get_namespaced_custom_object, _COMPANIONS[kind], name=name):
+        """Return the status of a deleted job; None once its tasks have ended and the objects of the job are deleted."""
+        for kind in (*self._companions, *(["JobSet"] if self._kind == "trainjob" else [])):
+            if self._request(self._objects.get_namespaced_custom_object, _PARTS[kind], name=name):
                 return JobStatus(State.FAILED, f"it is deleted, but its {kind} is not")
+        if self._list_pods(name):
+            return JobStatus(State.FAILED, "it is deleted, but its tasks have not ended")
         return None
 
     def delete(self, name: str) -> None:
@@ -149,10 +173,12 @@ class KubernetesJobs:
           InputError: If Kubernetes refuses the request.
           MachineError: If Kubernetes does not answer.
         """
-        for resource in (self._resource, *(_COMPANIONS[kind] for kind in self._companions)):
-            self._request(
-                self._objects.delete_namespaced_custom_object, resource, name=name, propagation_policy="Foreground"
-            )
+        # Foreground deletion adds a finalizer. The webhook of Kubeflow Trainer refuses every change of a TrainJob whose
+        # runtime is deleted, including the removal of that finalizer. In the background, the TrainJob is deleted before
+        # its runtime.
+        policy = "Background" if self._kind == "trainjob" else "Foreground"
+        for resource in (self._resource, *(_PARTS[kind] for kind in self._companions)):
+            self._request(self._objects.delete_namespaced_custom_object, resource, name=name, propagation_policy=policy)
 
     def join_logs(self, seconds: float) -> None:
         """Wait until the logs of ended tasks are complete, at most this long for each log."""
@@ -239,6 +265,16 @@ def _create_client(context: str | None) -> tuple[kubernetes.client.ApiClient, st
                 "set KUBECONFIG, name a context of it in training.where.context, or run in a pod of the cluster",
             ) from error
         return kubernetes.client.ApiClient(configuration), _POD_NAMESPACE.read_text()
+
+
+def _lacks_runtime(manifest: dict[str, Any], error: InputError) -> bool:
+    """Return whether a webhook refuses a TrainJob because it does not know the job's runtime.
+
+    The webhooks of Kubeflow Trainer and Kueue read runtimes from caches, which lag behind the API server. A TrainJob is
+    created right after its runtime.
+    """
+    refusal = str(error)
+    return manifest["kind"] == "TrainJob" and "denied the request" in refusal and "not found" in refusal
 
 
 def _describe_phase(pod: Any) -> tuple[str, str]:

@@ -26,6 +26,7 @@ JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/mine/jobsets"
 PODS = "/api/v1/namespaces/mine/pods"
 MANIFEST = {"kind": "JobSet", "metadata": {"name": NAME}}
 WHERE = WhereConfig(kind="jobset", image="registry.example/taxi:1")
+TRAIN_JOB = WhereConfig(kind="trainjob", image="registry.example/taxi:1")
 
 
 @dataclass
@@ -36,12 +37,14 @@ class Api:
         answers: Response bodies by path.
         logs: Log contents by name of the pod.
         refuses: Status code with which every request is refused. If None, requests are answered.
+        denials: Messages with which a webhook denies the next requests that create an object.
         sent: Method and path of every request, in the order of arrival.
     """
 
     answers: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, bytes] = field(default_factory=dict)
     refuses: int | None = None
+    denials: list[str] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)
 
     def job(self, pods: list[dict[str, Any]], conditions: list[dict[str, str]], **metadata: str) -> None:
@@ -78,6 +81,9 @@ def _handler(api: Api) -> type[JsonHandler]:
             api.sent.append((self.command, path))
             if api.refuses:
                 self.respond({"message": 'namespaces "mine" is forbidden'}, api.refuses)
+            elif self.command == "POST" and api.denials:
+                denial = f'admission webhook "v.example" denied the request: {api.denials.pop(0)}'
+                self.respond({"message": denial}, 403)
             elif path.endswith("/log"):
                 self.answer(200, api.logs[path.split("/")[-2]], {"Content-Type": "text/plain"})
             elif self.command == "GET" and path not in api.answers:
@@ -90,9 +96,10 @@ def _handler(api: Api) -> type[JsonHandler]:
     return Handler
 
 
-def pod(task: str, phase: str, **status: Any) -> dict[str, Any]:
+def pod(task: str, phase: str, restarts: int = 0, **status: Any) -> dict[str, Any]:
     role, _, index = task.partition("-")
     labels = {
+        "jobset.sigs.k8s.io/restart-attempt": str(restarts),
         "jobset.sigs.k8s.io/jobset-name": NAME,
         "jobset.sigs.k8s.io/replicatedjob-name": role,
         "batch.kubernetes.io/job-completion-index": index,
@@ -136,6 +143,56 @@ def test_objects_of_a_job_are_created_and_deleted_with_it(api: Api, tmp_path: Pa
     assert (status.state, status.message) == (State.FAILED, "it is deleted, but its TrainingRuntime is not")
     del api.answers[f"{trainer}/trainingruntimes/{NAME}"]
     assert jobs.status(NAME) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "message"),
+    [
+        (f"{JOBS}/{NAME}", {"metadata": {"name": NAME}}, "it is deleted, but its JobSet is not"),
+        (PODS, {"items": [pod("chief-0", "Running")]}, "it is deleted, but its tasks have not ended"),
+    ],
+)
+def test_trainjob_is_deleted_when_its_tasks_are(
+    api: Api, tmp_path: Path, path: str, answer: dict[str, Any], message: str
+) -> None:
+    """A new job would write to the folder of the checkpoints together with tasks that end slowly."""
+    jobs = KubernetesJobs(TRAIN_JOB, tmp_path, "chief-0")
+    api.answers[path] = answer
+    status = jobs.status(NAME)
+    assert status is not None
+    assert (status.state, status.message) == (State.FAILED, message)
+    del api.answers[path]
+    assert jobs.status(NAME) is None
+
+
+TRAIN_JOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/mine/trainjobs"
+
+
+def test_trainjob_is_submitted_until_the_webhooks_know_its_runtime(api: Api, tmp_path: Path) -> None:
+    """The texts are those of Kubeflow Trainer 2.3 and Kueue 0.17."""
+    api.denials = [
+        f'spec.runtimeRef: TrainingRuntime.trainer.kubeflow.org "{NAME}" not found: specified trainingRuntime must be '
+        "created before the TrainJob is created",
+        f"runtime '{NAME}' not found",
+    ]
+    KubernetesJobs(TRAIN_JOB, tmp_path, "chief-0").submit({"kind": "TrainJob", "metadata": {"name": NAME}})
+    assert api.sent == [("POST", TRAIN_JOBS)] * 3
+
+
+def test_denial_of_a_webhook_is_an_input_error(api: Api, jobs: KubernetesJobs, tmp_path: Path) -> None:
+    api.denials = ["spec.replicatedJobs: no such queue", "volume not found"]
+    with pytest.raises(InputError, match="no such queue"):
+        KubernetesJobs(TRAIN_JOB, tmp_path, "chief-0").submit({"kind": "TrainJob", "metadata": {"name": NAME}})
+    with pytest.raises(InputError, match="volume not found"):
+        jobs.submit(MANIFEST)
+
+
+def test_restarts_of_a_trainjob_are_those_of_its_jobset(api: Api, tmp_path: Path) -> None:
+    api.answers[f"{TRAIN_JOBS}/{NAME}"] = {"metadata": {"name": NAME}, "status": {"conditions": []}}
+    api.answers[PODS] = {"items": [pod("chief-0", "Pending", restarts=2), pod("worker-0", "Pending", restarts=1)]}
+    status = KubernetesJobs(TRAIN_JOB, tmp_path, "chief-0").status(NAME)
+    assert status is not None
+    assert status.restarts == 2
 
 
 def test_submit_succeeds_if_the_job_already_exists(api: Api, jobs: KubernetesJobs) -> None:
