@@ -4,9 +4,10 @@
 #   tools/cluster.sh            everything
 #   tools/cluster.sh programs   Kubernetes itself and the definitions of resources, which validate manifests
 #
-# Kubernetes, CoreDNS and JobSet's controller are built from Go's module proxy (tools/cluster/go.sum), Kubeflow's training
-# operator by a module of its own, because it needs older libraries (tools/cluster/training-operator/go.sum). The images
-# stand on a Debian 13 made by debootstrap. Needs go; everything else needs Debian and root. Does nothing if all is there.
+# Kubernetes, CoreDNS and JobSet's controller are built from Go's module proxy (tools/cluster/go.sum). The controllers of
+# Kubeflow's training operator and of Kubeflow Trainer need other versions of the same libraries, so each is built by a
+# module of its own, for example tools/cluster/trainer/go.sum. The images stand on a Debian 13 made by debootstrap.
+# Needs go; everything else needs Debian and root. Does nothing if all is there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,7 +17,6 @@ PACKAGES=(buildah containerd containernetworking-plugins debootstrap iptables co
 # Modules that bring definitions of resources alone: no program is built from them.
 ISTIO=istio.io/api@v1.31.4
 KSERVE=github.com/kserve/kserve@v0.15.2
-TRAINER=github.com/kubeflow/trainer/v2@v2.3.0
 
 die() {
   echo "cluster: $*" >&2
@@ -41,6 +41,7 @@ programs() { # does nothing if their sources are those of the last time: Go's ow
   [[ -f $HERE/bin/.sources && $(<"$HERE/bin/.sources") == "$sources" ]] && return
   build "$PARTS" ./kubernetes ./coredns sigs.k8s.io/jobset
   build "$PARTS/training-operator" github.com/kubeflow/training-operator/cmd/training-operator.v1
+  build "$PARTS/trainer" github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager
   local part
   for part in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -sf kubernetes "$HERE/bin/$part"
@@ -50,18 +51,23 @@ programs() { # does nothing if their sources are those of the last time: Go's ow
 
 definitions() {
   if (cd "$HERE/manifests" && sha256sum --check --quiet -) <"$PARTS/manifests.sha256" &>/dev/null; then return; fi
-  local jobset operator istio kserve trainer out=$HERE/manifests
+  local jobset operator istio kserve trainer copy out=$HERE/manifests
   jobset=$(folder_of "$PARTS" sigs.k8s.io/jobset)
   operator=$(folder_of "$PARTS/training-operator" github.com/kubeflow/training-operator)
   istio=$(folder_of . "$ISTIO")
   kserve=$(folder_of . "$KSERVE")
-  trainer=$(folder_of . "$TRAINER")
+  trainer=$(folder_of "$PARTS/trainer" github.com/kubeflow/trainer/v2)
   mkdir -p "$out"
   "$HERE/bin/kubectl" kustomize "$jobset/config/default" >"$out/jobset.yaml"
   "$HERE/bin/kubectl" kustomize "$operator/manifests/overlays/standalone" >"$out/training-operator.yaml"
   "$HERE/bin/kubectl" kustomize "$kserve/config/crd/full" >"$out/kserve.yaml"
   cp --no-preserve=mode "$istio/kubernetes/customresourcedefinitions.gen.yaml" "$out/istio.yaml"
-  cat "$trainer"/manifests/base/crds/trainer.kubeflow.org_{trainingruntimes,trainjobs}.yaml >"$out/trainer.yaml"
+  # Kubeflow Trainer's own manifests download another JobSet.
+  copy=$(mktemp -d)
+  cp -r --no-preserve=mode "$trainer/manifests/." "$copy"
+  sed -i '/third-party/d' "$copy/overlays/manager/kustomization.yaml"
+  "$HERE/bin/kubectl" kustomize "$copy/overlays/manager" >"$out/trainer.yaml"
+  rm -r "$copy"
   (cd "$out" && sha256sum --check --quiet -) <"$PARTS/manifests.sha256" ||
     die "the definitions in .cache/cluster/manifests are not those of $PARTS/manifests.sha256"
 }
@@ -92,7 +98,7 @@ images() {
     github.com/apache/beam/sdks/v2/python/container
   image base:1 - "$HERE/base" <<<$'FROM scratch\nCOPY . /\nCMD ["sleep", "infinity"]'
   image beam:1 - "$HERE/boot" <<<$'FROM scratch\nCOPY boot /opt/apache/beam/boot'
-  image controllers:1 - "$HERE/bin" <<<$'FROM scratch\nCOPY jobset training-operator.v1 /'
+  image controllers:1 - "$HERE/bin" <<<$'FROM scratch\nCOPY jobset training-operator.v1 trainer-controller-manager /'
   image pipeline:1 deploy/docker/Dockerfile . --ignorefile deploy/docker/Dockerfile.dockerignore \
     --build-arg BASE=localhost/base:1 --build-arg BEAM=localhost/beam:1
 }
@@ -131,7 +137,7 @@ import_images() { # from the store of buildah into that of containerd, which kee
   done
 }
 
-command -v go >/dev/null || die "go is missing: install Go 1.24 or newer"
+command -v go >/dev/null || die "go is missing: install Go 1.26 or newer"
 mkdir -p "$HERE/bin"
 programs
 definitions

@@ -1,4 +1,4 @@
-"""Runs on a real Kubernetes: trainings as TFJobs and JobSets of its controllers; tasks and runs are killed."""
+"""Runs on a real Kubernetes: trainings as jobs of its controllers, whose tasks are killed, and runs that are killed."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ STEPS = 400
 SECONDS = 300
 PARAMETER_SERVER = "{kind: parameter_server, workers: 2, ps: 1}"
 MULTI_WORKER = "{kind: multi_worker, workers: 2}"
+_JOBS = ("tfjobs.kubeflow.org", "jobsets.jobset.x-k8s.io", "trainjobs.trainer.kubeflow.org")
+_SET = "jobset.sigs.k8s.io/jobset-name"
+"""Label of the pods of a JobSet."""
 _COMPARE = """
 import json, os, re
 from importlib import metadata
@@ -67,8 +70,7 @@ class Prepared:
 
     def arguments(self, kind: str, strategy: str, steps: int = STEPS) -> tuple[str, ...]:
         """Return the arguments of a run whose Trainer submits a job; another number of steps avoids the cache."""
-        where = f"{{kind: {kind}, image: {IMAGE}, volumes: {{{self.volume}: {{hostPath: {{path: {self.volume}}}}}}}}}"
-        fields = {"where": where, "strategy": strategy, "steps": steps, "evaluator": "true"}
+        fields = {"where": _where(kind, self.volume), "strategy": strategy, "steps": steps, "evaluator": "true"}
         fields["checkpoint"] = "{every_steps: 20}"
         sets = (word for name, value in fields.items() for word in ("--set", f"training.{name}={value}"))
         return (*self.runs.arguments, *sets)
@@ -96,18 +98,23 @@ class Prepared:
         return set(self.runs.output.glob("artifacts/Trainer/.system/stateful_working_dir/*"))
 
     def await_no_job(self) -> None:
-        """Wait until the last job is deleted; its tasks get a grace period."""
+        """Wait until the last job is deleted, and its tasks have ended; they get a grace period."""
         deadline = time.monotonic() + SECONDS
-        while self.jobs():
+        while self.jobs() or self.cluster.get("pods", f"--selector={_SET}"):
             assert time.monotonic() < deadline
             time.sleep(0.5)
 
     def jobs(self) -> list[str]:
-        """Return the names of all jobs."""
-        kinds = ("tfjobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
-        return [
-            resource["metadata"]["name"] for kind in kinds for resource in self.cluster.get(kind, "--all-namespaces")
-        ]
+        """Return the names of all jobs; the JobSet of a TrainJob has the same name."""
+        names = {
+            resource["metadata"]["name"] for kind in _JOBS for resource in self.cluster.get(kind, "--all-namespaces")
+        }
+        return sorted(names)
+
+
+def _where(kind: str, volume: Path) -> str:
+    """Return `training.where` for tasks that share a folder of this machine with the run."""
+    return f"{{kind: {kind}, image: {IMAGE}, volumes: {{{volume}: {{hostPath: {{path: {volume}}}}}}}}}"
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +183,8 @@ def test_run_that_trains_as_a_jobset_ends_with_a_pushed_model_and_its_lineage(pr
         ("tfjob", MULTI_WORKER, "worker-0", "worker"),
         ("jobset", PARAMETER_SERVER, "chief-0", "worker"),
         ("jobset", MULTI_WORKER, "worker-0", "worker"),
+        ("trainjob", PARAMETER_SERVER, "chief-0", "worker"),
+        ("trainjob", MULTI_WORKER, "worker-0", "worker"),
     ],
 )
 def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str, lead: str, killed: str) -> None:
@@ -185,11 +194,12 @@ def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str
     kill(killed, 0)
     code, _, err = run.wait(SECONDS)
     assert code == 0, err
-    newest = max(
-        (prepared.runs.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda path: int(path.name)
-    )
-    assert _steps((newest / "logs" / f"{lead}.log").read_text())[-1] == steps
+    [model_run] = Store(prepared.runs.output / "metadata.db").newest_artifacts("ModelRun", newest=1)
+    assert _steps((Path(model_run.uri) / "logs" / f"{lead}.log").read_text())[-1] == steps
+    # A TFJob restarts a single task, and does not count restarts.
+    assert (model_run.properties["restarts"] > 0) == (kind != "tfjob")
     prepared.await_no_job()
+    assert prepared.cluster.get("trainingruntimes.trainer.kubeflow.org", "--all-namespaces") == []
 
 
 def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
@@ -258,14 +268,17 @@ def test_workers_of_a_jobset_join_and_leave(prepared: Prepared) -> None:
     prepared.await_no_job()
 
 
-def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared) -> None:
-    arguments = prepared.arguments("jobset", MULTI_WORKER, 777)
+@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
+def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared, kind: str) -> None:
+    arguments = prepared.arguments(kind, MULTI_WORKER, 777)
     ended = prepared.run(*arguments, "--to", "Trainer", "--set", "training.learning_rate=1.0e+38")
     assert ended.exit_code == 2
     assert "expected a finite loss, received nan" in ended.out
     # A failed job is kept, so that users can find the cause.
     [job] = prepared.jobs()
-    prepared.cluster.kubectl("delete", "jobset", job)
+    prepared.cluster.kubectl("delete", kind, job)
+    if kind == "trainjob":
+        prepared.cluster.kubectl("delete", "trainingruntime", job)
 
 
 def test_image_that_is_not_there_is_named(prepared: Prepared) -> None:
@@ -337,9 +350,7 @@ def cron_job(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Sche
 
 def test_scheduled_run_submits_its_training_and_pushes(cron_job: Scheduled) -> None:
     """Run as the image's user, with only the permissions of deploy/runs."""
-    where = (
-        f"{{kind: jobset, image: {IMAGE}, volumes: {{{cron_job.volume}: {{hostPath: {{path: {cron_job.volume}}}}}}}}}"
-    )
+    where = _where("jobset", cron_job.volume)
     log = cron_job.run("first", "--set", f"training.where={where}", "--set", f"training.strategy={MULTI_WORKER}")
     assert len(list((cron_job.volume / "models" / "taxi").glob("[0-9]*"))) == 1, log
     store = Store(cron_job.volume / "out" / "taxi" / "metadata.db")
@@ -357,7 +368,8 @@ def test_image_lists_what_it_has_installed(cluster: Cluster) -> None:
 
 def test_canary_is_served_by_its_own_pods_and_promoted(cron_job: Scheduled) -> None:
     """deploy/kubernetes with this project's own server, because there is no registry with TensorFlow Serving here."""
-    cron_job.run("second", "--set", "training.seed=2")
+    # Its Trainer has the rights of deploy/runs, too, here for a TrainJob.
+    cron_job.run("second", "--set", "training.seed=2", "--set", f"training.where={_where('trainjob', cron_job.volume)}")
     models = cron_job.volume / "models"
     first, second = sorted(int(each.name) for each in (models / "taxi").glob("[0-9]*"))
     config = ("--config", str(cron_job.volume / "taxi.yaml"))

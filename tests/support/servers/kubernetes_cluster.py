@@ -30,13 +30,15 @@ _HOST = "10.77.0.1"
 _NODE = "node"
 _TOKEN = "admin"  # noqa: S105 - of a cluster that nobody else reaches
 _SECONDS = 120
-_CONTROLLERS = {"jobset": "/jobset", "training-operator": "/training-operator.v1"}
+_CONTROLLERS = {
+    "jobset": "/jobset",
+    "training-operator": "/training-operator.v1",
+    "trainer": "/trainer-controller-manager",
+}
 """Manifest of a controller → its program in the image."""
-_USED = (
-    *("jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org", "inferenceservices.serving.kserve.io"),
-    *("trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"),
-)
-"""Definitions of which there are objects, beside Istio's."""
+_USED = ("jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org", "inferenceservices.serving.kserve.io")
+_USED_GROUPS = (".istio.io", ".trainer.kubeflow.org")
+"""Definitions, and groups of definitions, that a test or a controller uses."""
 _KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
@@ -179,18 +181,27 @@ class Cluster:
         self._until(lambda: self.get("nodes") != [])
         self.wait_for("condition=Ready", "node", _NODE)
 
-    def start_controllers(self) -> None:
-        """Start the controllers of JobSets and TFJobs, with their webhooks; they are ready when this returns."""
-        for name, program in _CONTROLLERS.items():
+    def start_controllers(self, *names: str) -> None:
+        """Start controllers with their webhooks; they are ready when this returns.
+
+        Args:
+          names: Manifests of the controllers, of `_CONTROLLERS`.
+        """
+        started = []
+        for name in names:
             documents = definitions(name)
             [deployment] = [document for document in documents if document["kind"] == "Deployment"]
             pod = deployment["spec"]["template"]["spec"]
             pod["securityContext"] = {"runAsUser": 65532}
             [container] = pod["containers"]
-            container |= {"image": "localhost/controllers:1", "command": [program]}
+            container |= {"image": "localhost/controllers:1", "command": [_CONTROLLERS[name]], "resources": {}}
+            container["imagePullPolicy"] = "Never"
             container["readinessProbe"] |= {"initialDelaySeconds": 1, "periodSeconds": 1}
             self.apply(*documents)
-        self.wait_for("condition=Available", "deployment", "--all", "--all-namespaces")
+            started.append(deployment["metadata"])
+        for metadata in started:
+            words = (f"deployment/{metadata['name']}", f"--namespace={metadata['namespace']}")
+            self.wait_for("condition=Available", *words)
 
     def end(self) -> None:
         """Kill all processes."""
@@ -247,7 +258,7 @@ def definitions(name: str) -> list[dict[str, Any]]:
 
 
 def _is_used(name: str) -> bool:
-    return name in _USED or name.endswith(".istio.io")
+    return name in _USED or name.endswith(_USED_GROUPS)
 
 
 @contextlib.contextmanager
@@ -268,12 +279,12 @@ def api_server(folder: Path) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def kubernetes(folder: Path) -> Iterator[Cluster]:
-    """Yield a whole cluster, with the controllers of JobSets and TFJobs.
+    """Yield a whole cluster, with the controllers of JobSets, TrainJobs and TFJobs.
 
     Args:
       folder: for its files; made.
     """
     with api_server(folder) as cluster:
         cluster.start_node()
-        cluster.start_controllers()
+        cluster.start_controllers("jobset", "training-operator", "trainer")
         yield cluster
