@@ -5,8 +5,8 @@
 #   tools/cluster.sh programs   Kubernetes itself and the definitions of resources, which validate manifests
 #
 # Kubernetes, CoreDNS and JobSet's controller are built from Go's module proxy (tools/cluster/go.sum). The controllers of
-# Kubeflow's training operator and of Kubeflow Trainer need other versions of the same libraries, so each is built by a
-# module of its own, for example tools/cluster/trainer/go.sum. The images stand on a Debian 13 made by debootstrap.
+# Kubeflow's training operator, Kubeflow Trainer and Kueue need other versions of the same libraries, so each is built by
+# a module of its own, for example tools/cluster/trainer/go.sum. The images stand on a Debian 13 made by debootstrap.
 # Needs go; everything else needs Debian and root. Does nothing if all is there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,8 +23,8 @@ die() {
   exit 1
 }
 
-build() { # build MODULE PACKAGE…
-  CGO_ENABLED=0 go build -C "$1" -trimpath -ldflags '-s -w' -o "$HERE/bin/" "${@:2}"
+build() { # build MODULE PACKAGE…, with the linker's options in LINK
+  CGO_ENABLED=0 go build -C "$1" -trimpath -ldflags "-s -w ${LINK-}" -o "$HERE/bin/" "${@:2}"
 }
 
 folder_of() { # folder_of MODULE NAME[@VERSION]
@@ -36,12 +36,16 @@ folder_of() { # folder_of MODULE NAME[@VERSION]
 }
 
 programs() { # does nothing if their sources are those of the last time: Go's own cache of them is 7 GB
-  local sources
+  local sources version
   sources=$(find "$PARTS" -name 'go.*' -o -name '*.go' | sort | xargs sha256sum)
   [[ -f $HERE/bin/.sources && $(<"$HERE/bin/.sources") == "$sources" ]] && return
-  build "$PARTS" ./kubernetes ./coredns sigs.k8s.io/jobset
+  # Kueue does not start if it cannot parse the version of the API server.
+  version=$(go list -C "$PARTS" -m -f '{{.Version}}' k8s.io/kubernetes)
+  LINK="-X k8s.io/component-base/version.gitVersion=$version" build "$PARTS" ./kubernetes
+  build "$PARTS" ./coredns sigs.k8s.io/jobset
   build "$PARTS/training-operator" github.com/kubeflow/training-operator/cmd/training-operator.v1
   build "$PARTS/trainer" github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager
+  build "$PARTS/kueue" sigs.k8s.io/kueue/cmd/kueue
   local part
   for part in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -sf kubernetes "$HERE/bin/$part"
@@ -51,17 +55,19 @@ programs() { # does nothing if their sources are those of the last time: Go's ow
 
 definitions() {
   if (cd "$HERE/manifests" && sha256sum --check --quiet -) <"$PARTS/manifests.sha256" &>/dev/null; then return; fi
-  local jobset operator istio kserve trainer copy out=$HERE/manifests
+  local jobset operator istio kserve trainer kueue copy out=$HERE/manifests
   jobset=$(folder_of "$PARTS" sigs.k8s.io/jobset)
   operator=$(folder_of "$PARTS/training-operator" github.com/kubeflow/training-operator)
   istio=$(folder_of . "$ISTIO")
   kserve=$(folder_of . "$KSERVE")
   trainer=$(folder_of "$PARTS/trainer" github.com/kubeflow/trainer/v2)
+  kueue=$(folder_of "$PARTS/kueue" sigs.k8s.io/kueue)
   mkdir -p "$out"
   "$HERE/bin/kubectl" kustomize "$jobset/config/default" >"$out/jobset.yaml"
   "$HERE/bin/kubectl" kustomize "$operator/manifests/overlays/standalone" >"$out/training-operator.yaml"
   "$HERE/bin/kubectl" kustomize "$kserve/config/crd/full" >"$out/kserve.yaml"
   cp --no-preserve=mode "$istio/kubernetes/customresourcedefinitions.gen.yaml" "$out/istio.yaml"
+  "$HERE/bin/kubectl" kustomize "$kueue/config/default" >"$out/kueue.yaml"
   # Kubeflow Trainer's own manifests download another JobSet.
   copy=$(mktemp -d)
   cp -r --no-preserve=mode "$trainer/manifests/." "$copy"
@@ -98,7 +104,7 @@ images() {
     github.com/apache/beam/sdks/v2/python/container
   image base:1 - "$HERE/base" <<<$'FROM scratch\nCOPY . /\nCMD ["sleep", "infinity"]'
   image beam:1 - "$HERE/boot" <<<$'FROM scratch\nCOPY boot /opt/apache/beam/boot'
-  image controllers:1 - "$HERE/bin" <<<$'FROM scratch\nCOPY jobset training-operator.v1 trainer-controller-manager /'
+  image controllers:1 - "$HERE/bin" <<<$'FROM scratch\nCOPY jobset training-operator.v1 trainer-controller-manager kueue /'
   image pipeline:1 deploy/docker/Dockerfile . --ignorefile deploy/docker/Dockerfile.dockerignore \
     --build-arg BASE=localhost/base:1 --build-arg BEAM=localhost/beam:1
 }

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -24,7 +23,8 @@ from tests.support.runs.command import ROOT, Ended, Runs, command, first_run, st
 from tests.support.servers import kubeflow_pipelines
 from tests.support.servers.databases import PASSWORD, SERVERS
 from tests.support.servers.forked_command import ForkedCommand
-from tests.support.servers.kubernetes_cluster import IMAGE, Cluster, has_node, kubernetes
+from tests.support.servers.kubernetes_cluster import IMAGE, Cluster, has_node, kill_task, kubernetes
+from tests.support.servers.kueue import Queue
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, has_node]
 
@@ -142,24 +142,6 @@ def _steps(log: str) -> list[int]:
     return [int(step) for step in re.findall(r"step (\d+): loss", log)]
 
 
-def kill(task: str, index: int) -> None:
-    """Kill the process of a task as the kernel does when memory runs out."""
-    place = f'"task":{{"type":"{task}","index":{index}}}'
-    [process] = [process for process in psutil.process_iter() if _is_task(process) and place in _tf_config(process)]
-    process.send_signal(signal.SIGKILL)
-
-
-def _is_task(process: psutil.Process) -> bool:
-    try:
-        return "components.trainer.cluster_task" in process.cmdline() and process.cmdline()[0] == "python"
-    except psutil.Error:
-        return False
-
-
-def _tf_config(process: psutil.Process) -> str:
-    return process.environ().get("TF_CONFIG", "").replace(" ", "")
-
-
 def test_run_that_trains_as_a_jobset_ends_with_a_pushed_model_and_its_lineage(prepared: Prepared) -> None:
     ended = prepared.run(*prepared.arguments("jobset", PARAMETER_SERVER))
     assert ended.exit_code == 0, ended.err
@@ -191,15 +173,22 @@ def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str
     steps = 600 + len(kind) + len(strategy)
     run = prepared.start(*prepared.arguments(kind, strategy, steps), "--to", "Trainer")
     await_step(prepared, run, lead, 40)
-    kill(killed, 0)
+    kill_task(killed, 0)
     code, _, err = run.wait(SECONDS)
     assert code == 0, err
-    [model_run] = Store(prepared.runs.output / "metadata.db").newest_artifacts("ModelRun", newest=1)
-    assert _steps((Path(model_run.uri) / "logs" / f"{lead}.log").read_text())[-1] == steps
+    logged_steps, restarts = _read_newest_training(prepared, lead)
+    assert logged_steps[-1] == steps
     # A TFJob restarts a single task, and does not count restarts.
-    assert (model_run.properties["restarts"] > 0) == (kind != "tfjob")
+    assert (restarts > 0) == (kind != "tfjob")
     prepared.await_no_job()
     assert prepared.cluster.get("trainingruntimes.trainer.kubeflow.org", "--all-namespaces") == []
+
+
+def _read_newest_training(prepared: Prepared, lead: str) -> tuple[list[int], int]:
+    """Return the steps that the lead of the newest training has logged, and how often its job was restarted."""
+    [model_run] = Store(prepared.runs.output / "metadata.db").newest_artifacts("ModelRun", newest=1)
+    log = Path(model_run.uri) / "logs" / f"{lead}.log"
+    return _steps(log.read_text()), int(model_run.properties["restarts"])
 
 
 def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
@@ -211,22 +200,18 @@ def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
             time.sleep(0.2)
         run.kill()
     [job] = prepared.jobs()
-    [uid] = [
-        jobset["metadata"]["uid"] for jobset in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
-    ]
+    [jobset] = prepared.cluster.get("jobsets")
     resumed = prepared.start(*arguments, "--to", "Trainer", "--resume", "latest")
-    await_that(resumed, lambda: _was_found_again(prepared, job))
-    assert [
-        jobset["metadata"]["uid"] for jobset in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
-    ] == [uid]
+    await_that(resumed, lambda: _count_logged(prepared, f"job {job} of an earlier attempt is found again"))
+    assert prepared.cluster.get("jobset", job)["metadata"]["uid"] == jobset["metadata"]["uid"]
     code, _, err = resumed.wait(SECONDS)
     assert code == 0, err
     prepared.await_no_job()
 
 
-def _was_found_again(prepared: Prepared, job: str) -> bool:
-    logs = prepared.runs.output.glob("logs/**/Trainer*.log")
-    return any(f"job {job} of an earlier attempt is found again" in log.read_text() for log in logs)
+def _count_logged(prepared: Prepared, text: str) -> int:
+    """Return how often the Trainers of all runs have logged a text."""
+    return sum(log.read_text().count(text) for log in prepared.runs.output.glob("logs/**/Trainer*.log"))
 
 
 def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
@@ -290,6 +275,46 @@ def test_image_that_is_not_there_is_named(prepared: Prepared) -> None:
     assert ended.exit_code == 1
     assert "expected a task to start within 0.1 minutes" in ended.out
     assert "localhost/pipeline:none" in ended.out
+    prepared.await_no_job()
+
+
+@pytest.fixture(scope="module")
+def queue(cluster: Cluster) -> Queue:
+    cluster.start_controllers("kueue")
+    return Queue(cluster)
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "lead", "pods"),
+    [
+        ("trainjob", PARAMETER_SERVER, "chief-0", 5),
+        ("jobset", MULTI_WORKER, "worker-0", 3),
+        ("tfjob", MULTI_WORKER, "worker-0", 3),
+    ],
+)
+def test_queued_job_waits_for_its_quota_and_continues_after_an_eviction(
+    prepared: Prepared, queue: Queue, kind: str, strategy: str, lead: str, pods: int
+) -> None:
+    queue.admit(pods - 1)
+    steps = 900 + len(kind)
+    arguments = prepared.arguments(kind, strategy, steps)
+    run = prepared.start(*arguments, "--set", f"training.where.queue={queue.name}", "--to", "Trainer")
+    await_that(run, prepared.jobs)
+    [job] = prepared.jobs()
+    await_that(run, lambda: f"maximum capacity ({pods - 1})" in queue.describe(job))
+    await_that(run, lambda: _count_logged(prepared, f"job {job} is queued") == 1)
+    assert not [pod for pod in prepared.cluster.get("pods") if pod["metadata"]["name"].startswith(job)]
+    queue.admit(pods)
+    await_step(prepared, run, lead, 100)
+    queue.evict(pods)
+    await_that(run, lambda: _count_logged(prepared, f"job {job} is queued") == 2)
+    queue.admit(pods)
+    code, _, err = run.wait(SECONDS)
+    assert code == 0, err
+    logged_steps, _ = _read_newest_training(prepared, lead)
+    assert logged_steps[-1] == steps
+    # It has continued from a checkpoint: from the beginning, it would log the first step a second time.
+    assert logged_steps.count(logged_steps[0]) == 1
     prepared.await_no_job()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -34,10 +36,11 @@ _CONTROLLERS = {
     "jobset": "/jobset",
     "training-operator": "/training-operator.v1",
     "trainer": "/trainer-controller-manager",
+    "kueue": "/kueue",
 }
 """Manifest of a controller → its program in the image."""
 _USED = ("jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org", "inferenceservices.serving.kserve.io")
-_USED_GROUPS = (".istio.io", ".trainer.kubeflow.org")
+_USED_GROUPS = (".istio.io", ".trainer.kubeflow.org", ".kueue.x-k8s.io")
 """Definitions, and groups of definitions, that a test or a controller uses."""
 _KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -288,3 +291,21 @@ def kubernetes(folder: Path) -> Iterator[Cluster]:
         cluster.start_node()
         cluster.start_controllers("jobset", "training-operator", "trainer")
         yield cluster
+
+
+def kill_task(task: str, index: int) -> None:
+    """Kill the process of a training's task, as the kernel does when memory runs out."""
+    place = f'"task":{{"type":"{task}","index":{index}}}'
+    [process] = [process for process in psutil.process_iter() if _is_task(process) and place in _tf_config(process)]
+    process.send_signal(signal.SIGKILL)
+
+
+def _is_task(process: psutil.Process) -> bool:
+    try:
+        return "components.trainer.cluster_task" in process.cmdline() and process.cmdline()[0] == "python"
+    except psutil.Error:
+        return False
+
+
+def _tf_config(process: psutil.Process) -> str:
+    return process.environ().get("TF_CONFIG", "").replace(" ", "")
