@@ -39,6 +39,7 @@ class Api:
         refuses: Status code with which every request is refused. If None, requests are answered.
         denials: Messages with which a webhook denies the next requests that create an object.
         sent: Method and path of every request, in the order of arrival.
+        policies: Propagation policy of every deletion.
     """
 
     answers: dict[str, Any] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class Api:
     refuses: int | None = None
     denials: list[str] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)
+    policies: list[str] = field(default_factory=list)
 
     def job(self, pods: list[dict[str, Any]], conditions: list[dict[str, str]], **metadata: str) -> None:
         """Set the answers for the job and its pods."""
@@ -76,9 +78,10 @@ def _write_kubeconfig(folder: Path, port: int, patch: pytest.MonkeyPatch) -> Non
 def _handler(api: Api) -> type[JsonHandler]:
     class Handler(JsonHandler):
         def _respond(self) -> None:
-            path = urllib.parse.urlsplit(self.path).path
+            _, _, path, query, _ = urllib.parse.urlsplit(self.path)
             self.body()
             api.sent.append((self.command, path))
+            api.policies += urllib.parse.parse_qs(query).get("propagationPolicy", [])
             if api.refuses:
                 self.respond({"message": 'namespaces "mine" is forbidden'}, api.refuses)
             elif self.command == "POST" and api.denials:
@@ -122,6 +125,7 @@ def test_job_is_created_and_deleted_in_the_namespace_of_the_context(api: Api, jo
     jobs.submit(MANIFEST)
     jobs.delete(NAME)
     assert api.sent == [("POST", JOBS), ("DELETE", f"{JOBS}/{NAME}")]
+    assert api.policies == ["Foreground"]
 
 
 def test_objects_of_a_job_are_created_and_deleted_with_it(api: Api, tmp_path: Path) -> None:
@@ -135,7 +139,10 @@ def test_objects_of_a_job_are_created_and_deleted_with_it(api: Api, tmp_path: Pa
     created = [f"{trainer}/trainingruntimes", f"{networking}/networkpolicies", f"{trainer}/trainjobs"]
     assert api.sent == [("POST", path) for path in created]
     jobs.delete(NAME)
+    # Kubeflow Trainer refuses to change a TrainJob without its runtime, so no finalizer may remain when it is deleted.
+    assert api.sent[3] == ("DELETE", f"{created[-1]}/{NAME}")
     assert sorted(api.sent[3:]) == sorted(("DELETE", f"{path}/{NAME}") for path in created)
+    assert api.policies == ["Background"] * 3
     # A new job would lose its runtime, whose deletion is in progress.
     api.answers[f"{trainer}/trainingruntimes/{NAME}"] = {"metadata": {"name": NAME}}
     status = jobs.status(NAME)
