@@ -122,7 +122,7 @@ def test_airflow(store: ObjectStore, tmp_path: Path) -> None:
 
 
 class Pods(kubeflow_pipelines.Cluster):
-    """A cluster whose containers have the volume of the claim, and the artifacts on a disk of their own."""
+    """A cluster whose containers share the volume of the claim, but have artifacts on separate disks."""
 
     def execute(self, task: str, arguments: list[str], environment: dict[str, str]) -> None:
         forked = ForkedCommand(own_disk.main, arguments, ROOT, {**os.environ, **environment})

@@ -1,4 +1,4 @@
-"""The project's command on a worker with a disk of its own: a new empty folder hides a folder of this machine.
+"""The project's command on a worker with a separate disk: a new empty folder hides a folder of this machine.
 
 The namespace of mounts belongs to the command, so that other workers and the test do not see what it writes there.
 """
