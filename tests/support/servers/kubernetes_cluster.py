@@ -33,12 +33,13 @@ _NODE = "node"
 _TOKEN = "admin"  # noqa: S105 - of a cluster that nobody else reaches
 _SECONDS = 120
 _CONTROLLERS = {
-    "jobset": "/jobset",
-    "training-operator": "/training-operator.v1",
-    "trainer": "/trainer-controller-manager",
-    "kueue": "/kueue",
+    "jobset": ["/jobset"],
+    # It exits after two minutes if the definition of an enabled kind is missing.
+    "training-operator": ["/training-operator.v1", "--enable-scheme=tfjob"],
+    "trainer": ["/trainer-controller-manager"],
+    "kueue": ["/kueue"],
 }
-"""Manifest of a controller → its program in the image."""
+"""Manifest of a controller → its command in the image."""
 _USED = ("jobsets.jobset.x-k8s.io", "tfjobs.kubeflow.org", "inferenceservices.serving.kserve.io")
 _USED_GROUPS = (".istio.io", ".trainer.kubeflow.org", ".kueue.x-k8s.io")
 """Definitions, and groups of definitions, that a test or a controller uses."""
@@ -197,7 +198,7 @@ class Cluster:
             pod = deployment["spec"]["template"]["spec"]
             pod["securityContext"] = {"runAsUser": 65532}
             [container] = pod["containers"]
-            container |= {"image": "localhost/controllers:1", "command": [_CONTROLLERS[name]], "resources": {}}
+            container |= {"image": "localhost/controllers:1", "command": _CONTROLLERS[name], "resources": {}}
             container["imagePullPolicy"] = "Never"
             container["readinessProbe"] |= {"initialDelaySeconds": 1, "periodSeconds": 1}
             self.apply(*documents)
