@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Makes .cache/stores: servers of object stores, for their tests.
 #
-# fake-gcs-server and MinIO are built from Go's module proxy (tools/stores/*/go.sum), in several minutes. Azurite comes
-# from npm (tools/stores/package-lock.json). Needs go, node and npm. Does nothing if all is there.
-#
-# MinIO is licensed under the AGPL 3. Tests start it as a program; nothing of this project links or ships it.
+# fake-gcs-server is built from Go's module proxy (tools/stores/fake-gcs-server/go.sum), in a few minutes. Azurite comes from
+# npm (tools/stores/package-lock.json). Needs go, node and npm. Does nothing if all is there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,12 +16,10 @@ for program in go node npm; do
   }
 done
 mkdir -p "$HERE/bin"
-for package in github.com/fsouza/fake-gcs-server github.com/minio/minio; do
-  name=${package##*/} server=$HERE/bin/${package##*/}
-  if [[ ! -f $server || $PARTS/$name/go.sum -nt $server ]]; then
-    CGO_ENABLED=0 go build -C "$PARTS/$name" -trimpath -ldflags '-s -w' -o "$server" "$package"
-  fi
-done
+server=$HERE/bin/fake-gcs-server
+if [[ ! -f $server || $PARTS/fake-gcs-server/go.sum -nt $server ]]; then
+  CGO_ENABLED=0 go build -C "$PARTS/fake-gcs-server" -trimpath -ldflags '-s -w' -o "$server" github.com/fsouza/fake-gcs-server
+fi
 if [[ ! -f $HERE/node_modules/.package-lock.json || $PARTS/package-lock.json -nt $HERE/node_modules/.package-lock.json ]]; then
   cp "$PARTS/package.json" "$PARTS/package-lock.json" "$HERE/"
   npm ci --prefix "$HERE" --silent --ignore-scripts --no-audit --no-fund

@@ -318,41 +318,6 @@ def test_wrong_key_is_an_error(kind: str, tmp_path: Path) -> None:
                 assert re.match("check A[A-Z_]+", denied.value.remedy)
 
 
-class _RestartingFile(io.FileIO):
-    """A file that kills a server when most of it has been read, and starts the server again.
-
-    Args:
-      path: Path of the file.
-      server: The server.
-    """
-
-    def __init__(self, path: Path, server: object_stores.Server) -> None:
-        super().__init__(path)
-        self._server = server
-        self.restarts = 0
-
-    def read(self, size: int = -1, /) -> bytes:
-        if self.tell() > 40 * MEBIBYTE and not self.restarts:
-            self._server.kill()
-            # The next requests are refused until the server listens.
-            self._server.start()
-            self.restarts += 1
-        return super().read(size)
-
-
-@pytest.mark.parametrize("kind", [object_stores.MINIO])
-def test_upload_goes_on_when_its_server_is_started_again(kind: str, tmp_path: Path) -> None:
-    content = np.random.default_rng(0).bytes(100 * MEBIBYTE)
-    (tmp_path / "large").write_bytes(content)
-    with object_stores.serve(kind, tmp_path) as store:
-        objects = open_objects(store.url)
-        with _RestartingFile(tmp_path / "large", store.server) as source:
-            objects.upload("large", source)  # type: ignore[arg-type]
-            assert source.restarts == 1
-        with objects.open("large") as file:
-            assert hashlib.sha256(file.read()).digest() == hashlib.sha256(content).digest()
-
-
 @pytest.mark.parametrize("kind", [object_stores.MOTO])
 def test_server_that_does_not_answer_is_an_error(kind: str, tmp_path: Path) -> None:
     with object_stores.serve(kind, tmp_path) as store:

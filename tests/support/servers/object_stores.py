@@ -1,6 +1,6 @@
 """Real servers of object stores on this machine, each with an empty bucket.
 
-moto comes with `make programs`; MinIO, fake-gcs-server and Azurite with `make stores`.
+moto comes with `make programs`; fake-gcs-server and Azurite with `make stores`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -28,7 +28,6 @@ _MADE = ROOT / ".cache" / "stores"
 _EXTRAS = [ROOT / ".cache" / name for name in ("s3", "azure")]
 KEY, OTHER_KEY = (base64.b64encode(text).decode() for text in (b"not a secret", b"another text"))
 """The key of the server's account, and another one."""
-_ACCOUNT = "an-account"
 _PATIENCE_SECONDS = 60
 """No test waits for this: it only keeps one that hangs from holding up all the others."""
 
@@ -43,51 +42,15 @@ OTHERS = [
         ],
     )
     for name, program in (
-        ("minio", "bin/minio"),
         ("fake-gcs-server", "bin/fake-gcs-server"),
         ("azurite", "node_modules/.bin/azurite-blob"),
     )
 ]
-MINIO = OTHERS[0]
-"""The server that keeps the parts of an upload when it is started again."""
 WITH_KEYS = [server for server in OTHERS if server.values[0] != "fake-gcs-server"]
 """The servers that verify the signatures of requests."""
 SLOW_MOTO = pytest.param("moto", marks=[pytest.mark.slow, *MOTO.marks])
 SERVERS = [MOTO, *OTHERS]
 """All servers, as parameters of a test."""
-
-
-class Server:
-    """The process of a server, which can be started again with the same address and files.
-
-    Args:
-      command: the command line.
-      environment: Environment variables of the process.
-      log: File to which the output is appended.
-    """
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._command, self._environment, self._log = command, {**os.environ, **environment}, log
-
-    def start(self) -> None:
-        """Start the process, without waiting until it answers."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env=self._environment, cwd=self._log.parent
-            )
-
-    def wait_for(self, address: str) -> None:
-        """Wait until the server answers requests."""
-        soon = time.monotonic() + _PATIENCE_SECONDS
-        while not _answers(address):
-            assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < soon, self._log.read_text()
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._process.wait()
 
 
 @dataclass(frozen=True)
@@ -98,13 +61,11 @@ class ObjectStore:
       kind: its name in SERVERS.
       url: of an empty bucket or container.
       environment: with which the clients of the project find it.
-      server: its process.
     """
 
     kind: str
     url: str
     environment: Mapping[str, str]
-    server: Server
 
     def make_bucket(self, name: str) -> None:
         """Create a bucket or container."""
@@ -146,16 +107,17 @@ def serve(kind: str, folder: Path) -> Iterator[ObjectStore]:
             sys.path.insert(0, extra)
     paths = os.pathsep.join([*map(str, _EXTRAS), str(ROOT)])
     environment = {**variables, "PYTHONPATH": paths, "NO_PROXY": "127.0.0.1"}
-    server = Server(command, variables, folder / f"{kind}.log")
-    server.start()
+    with (folder / f"{kind}.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables}, cwd=folder)
     try:
-        server.wait_for(address)
+        _wait_for(address, process, folder / f"{kind}.log")
         with use(environment):
-            store = ObjectStore(kind, f"{scheme}://rides", environment, server)
+            store = ObjectStore(kind, f"{scheme}://rides", environment)
             store.make_bucket("rides")
             yield store
     finally:
-        server.kill()
+        process.kill()
+        process.wait()
 
 
 @contextlib.contextmanager
@@ -176,7 +138,7 @@ def _moto(address: str, folder: Path) -> tuple[list[str], str, dict[str, str]]:
 
 def _aws(address: str) -> dict[str, str]:
     return {
-        "AWS_ACCESS_KEY_ID": _ACCOUNT,
+        "AWS_ACCESS_KEY_ID": "an-account",
         "AWS_SECRET_ACCESS_KEY": KEY,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL_S3": f"http://{address}",
@@ -185,22 +147,6 @@ def _aws(address: str) -> dict[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-
-
-def _minio(address: str, folder: Path) -> tuple[list[str], str, dict[str, str]]:
-    variables = {
-        **_aws(address),
-        "MINIO_ROOT_USER": _ACCOUNT,
-        "MINIO_ROOT_PASSWORD": KEY,
-        # No web page, and no question for a newer version.
-        "MINIO_BROWSER": "off",
-        "MINIO_UPDATE": "off",
-        # Otherwise, MinIO refuses several folders on the disk of the operating system.
-        "MINIO_CI_CD": "on",
-    }
-    options = ["--address", address, "--certs-dir", str(folder / "certificates")]
-    # Each of the four folders stands for a disk: an object is spread over them, with parity.
-    return [str(_MADE / "bin/minio"), "server", *options, f"{folder}/minio/{{1...4}}"], "s3", variables
 
 
 def _fake_gcs_server(address: str, folder: Path) -> tuple[list[str], str, dict[str, str]]:
@@ -224,16 +170,21 @@ def _azurite(address: str, folder: Path) -> tuple[list[str], str, dict[str, str]
     )
 
 
-_COMMANDS = {"moto": _moto, "minio": _minio, "fake-gcs-server": _fake_gcs_server, "azurite": _azurite}
+_COMMANDS = {"moto": _moto, "fake-gcs-server": _fake_gcs_server, "azurite": _azurite}
 
 
-def _answers(address: str) -> bool:
-    connection = http.client.HTTPConnection(address, timeout=5)
-    try:
-        connection.request("GET", "/")
-        # MinIO refuses requests with 503 until it has read its disks.
-        return connection.getresponse().status != http.HTTPStatus.SERVICE_UNAVAILABLE
-    except OSError:
-        return False
-    finally:
-        connection.close()
+def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    soon = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        connection = http.client.HTTPConnection(address, timeout=5)
+        try:
+            connection.request("GET", "/")
+            connection.getresponse()
+            return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < soon, log.read_text()
+        time.sleep(0.05)
