@@ -197,7 +197,7 @@ class Forest(MatrixLayer):
         self._columns = self._variable("columns", trees.columns)
         # If every condition reads a single number, sums are not necessary.
         self._weights = self._variable("weights", trees.weights) if trees.columns.shape[1] > 1 else None
-        self._threshold = self._variable("threshold", trees.threshold)
+        self._threshold = self._variable("threshold", _replace_subnormal(trees.threshold))
         self._below = self._variable("below", trees.below)
         self._value = self._variable("value", trees.value)
         self._categories = self._members = None
@@ -249,6 +249,13 @@ class Forest(MatrixLayer):
             lambda group, _: group < self._groups, walk, [tf.constant(0), first], parallel_iterations=1
         )
         return tf.ensure_shape(total, [None, self._outputs])
+
+
+def _replace_subnormal(thresholds: Floats) -> Floats:
+    """Replace subnormal thresholds, which TensorFlow compares as 0. YDF's quantile between 0 and 1 is such a number."""
+    least: np.float32 = np.finfo(np.float32).tiny
+    is_subnormal = np.abs(thresholds) < least
+    return np.where(is_subnormal, np.where(thresholds > 0, least, np.float32(0)), thresholds)
 
 
 def forest(trees: Trees, inputs: Inputs) -> tf_keras.Model:

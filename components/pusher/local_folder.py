@@ -149,10 +149,10 @@ def copy_files(source: Folder, target: Path) -> None:
 
 @contextlib.contextmanager
 def local_copy(folder: str) -> Iterator[str]:
-    """Yield a path from which TensorFlow can load a SavedModel.
+    """Yield a path from which TensorFlow can read a folder, such as a SavedModel.
 
     Args:
-      folder: Path or URL of a SavedModel. If TensorFlow cannot open the URL, a temporary copy is yielded.
+      folder: Path or URL of the folder. If TensorFlow cannot open the URL, a temporary copy is yielded.
     """
     if not is_object_store(folder):
         yield folder

@@ -101,7 +101,7 @@ class _Nodes:
             roots,
             _pad(columns, np.int32),
             _pad(weights, np.float32),
-            _normalize(np.array(threshold, np.float32)),
+            np.array(threshold, np.float32),
             np.array(categories, np.int32),
             np.array(below, np.int32),
             np.array(value, np.float32),
@@ -130,13 +130,6 @@ class _Nodes:
         first, members = len(self._members), set(condition.mask)
         self._members += [number in members for number in self._numbers[condition.attribute]]
         return column, [1.0], np.nan, first
-
-
-def _normalize(thresholds: Floats) -> Floats:
-    """Replace subnormal thresholds, which TensorFlow compares as 0; YDF's quantile between 0 and 1 is the least one."""
-    least: np.float32 = np.finfo(np.float32).tiny
-    is_subnormal = np.abs(thresholds) < least
-    return np.where(is_subnormal, np.where(thresholds > 0, least, np.float32(0)), thresholds)
 
 
 def _pad(rows: Sequence[Sequence[float]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -296,7 +296,7 @@ class ForestLearner:
         return losses
 
     def _prepare(self, rows: Rows) -> tuple[tuple[TreeInput, ...], Dataset]:
-        """Return what a forest reads, and the rows to train it on, which read means of other folds."""
+        """Return the inputs of a forest, and the dataset to train it on, with means that exclude a row's fold."""
         inputs, out_of_fold = [], {}
         targets, weights = make_targets(self._scale(rows.label), self.head.outputs), self.weights_of(rows)
         for tree_input in self.choose_ids(rows):
@@ -396,7 +396,7 @@ class ForestLearner:
         Args:
           inputs: What a forest reads.
           rows: The rows.
-          out_of_fold: Feature → what these rows read instead of its means, because the means are theirs.
+          out_of_fold: Feature → means that exclude the labels of the row's fold, and replace the feature's means.
         """
         table = matrix(inputs, {name: tf.constant(values) for name, values in rows.features.items()}).numpy()
         ends = itertools.accumulate(tree_input.columns for tree_input in inputs)

@@ -18,7 +18,7 @@ _FOLDS = 5
 _SMOOTHING = 10.0
 """Number of rows with the mean of all rows that are added to the rows of each ID."""
 _CLASSES = 8
-"""Maximum number of classes of which the shares are computed: the most frequent ones."""
+"""Maximum number of classes whose shares are computed; the most frequent classes are chosen."""
 _IDS, _LEAST_ROWS = 50_000, 2
 """Maximum number of IDs with a mean, and minimum number of rows of each."""
 
@@ -77,8 +77,8 @@ def compute_label_means(
     columns = [np.bincount(cell, weights * target, _FOLDS * count) for target in targets.T]
     sums = np.stack(columns, axis=-1).reshape(_FOLDS, count, width)
     means = _smooth(sums.sum(axis=0), total.sum(axis=0))
-    of_others = np.stack([_smooth(sums.sum(axis=0) - sums[k], total.sum(axis=0) - total[k]) for k in range(_FOLDS)])
-    return LabelMeans(known, means, of_others[fold, place])
+    without_fold = np.stack([_smooth(sums.sum(axis=0) - sums[k], total.sum(axis=0) - total[k]) for k in range(_FOLDS)])
+    return LabelMeans(known, means, without_fold[fold, place])
 
 
 def choose_frequent(ids: npt.NDArray[np.int64], most: int, least_rows: int) -> npt.NDArray[np.int64]:
@@ -89,7 +89,7 @@ def choose_frequent(ids: npt.NDArray[np.int64], most: int, least_rows: int) -> n
 
 
 def _smooth(sums: npt.NDArray[np.float64], total: npt.NDArray[np.float64]) -> Floats:
-    """Return the means of sums [1 + IDs, width] and weights [1 + IDs, 1], smoothed; the first is that of all rows."""
+    """Return smoothed means of sums [1 + IDs, width] and weights [1 + IDs, 1]. The first is the mean of all rows."""
     mean = sums.sum(axis=0) / max(total.sum(), np.finfo(np.float64).tiny)
     means = (sums + _SMOOTHING * mean) / (total + _SMOOTHING)
     means[0] = mean

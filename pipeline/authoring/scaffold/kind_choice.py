@@ -22,7 +22,7 @@ _NEGLIGIBLE = 0.001
 _ROWS_PER_SECOND = 20_000 / 60
 """Number of rows to fit per second of the budget, so that networks and trees finish in time on two cores."""
 _FEW, _COLUMNS = 0.25, 100
-"""Share of these rows up to which networks certainly end in time, and number of columns from which on it is less."""
+"""Share of these rows up to which networks certainly end in time. With more than this number of columns it is lower."""
 _LEAST_ROWS = 1_000
 _LEAST_SHARE = 0.1
 """Minimum share of the table to fit. The best kind for a smaller sample is often not the best kind for the table."""

@@ -105,6 +105,14 @@ def test_forest_without_trees_returns_its_bias() -> None:
     assert logits(model, x=np.zeros(0, np.float32)).shape == (0, 1)
 
 
+def test_subnormal_threshold_separates_0_from_larger_numbers() -> None:
+    least = float(np.nextafter(np.float32(0), np.float32(1)))
+    for threshold, expected in ((least, [0, 0, 1]), (-least, [0, 1, 1])):
+        nodes = [(0, threshold, -1, 1, 0.0), (0, np.nan, -1, 1, 0.0), (0, np.nan, -1, 2, 1.0)]
+        model = forest(trees(NUMBER, [0.0], [0], nodes), Inputs({"x": Dense()}))
+        np.testing.assert_array_equal(logits(model, x=[-1.0, 0.0, 1.0])[:, 0], expected)
+
+
 def test_matrix_has_columns_for_every_kind_of_input() -> None:
     forest_inputs = [
         TreeInput("pixels", "number", width=2),
