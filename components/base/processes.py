@@ -66,20 +66,27 @@ def kill_group(leader: int, signum: signal.Signals) -> None:
         os.killpg(leader, signum)
 
 
-def end_at_sigterm() -> None:
-    """Make SIGTERM end this process at once, even if its main thread never returns from native code.
+def end_at_sigterm(wait: Callable[[], object] = lambda: None) -> None:
+    """Make SIGTERM end this process, even if its main thread never returns from native code.
 
     A handler in Python is not sufficient, because Python runs it only when the main thread returns to the interpreter.
     The default action is not sufficient either, because the kernel ignores it for the first process of a container.
 
     Call this function before other threads are started. They inherit the signal mask, which blocks SIGTERM.
+
+    Args:
+      wait: Function that is called after the signal in another thread; the process ends when it returns or fails.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
-    def wait() -> None:
-        os._exit(128 + signal.sigwait({signal.SIGTERM}))
+    def end() -> None:
+        code = 128 + signal.sigwait({signal.SIGTERM})
+        try:
+            wait()
+        finally:
+            os._exit(code)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=end, daemon=True).start()
 
 
 def exit_now(code: int) -> NoReturn:

@@ -102,8 +102,16 @@ class Job:
                 )
             self._processes[name].append(process)
 
-    def kill(self, name: str) -> None:
-        self._processes[name][-1].send_signal(signal.SIGKILL)
+    def signal(self, name: str, signum: signal.Signals) -> None:
+        self._processes[name][-1].send_signal(signum)
+
+    def wait_for_steps(self, count: int) -> None:
+        """Wait until the lead has logged its steps several times."""
+        deadline = time.monotonic() + SECONDS
+        while len(self.steps(self.lead_tasks[0])) < count:
+            assert self.running() == set(self.tasks), self.log_tail(self.lead_tasks[0])
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def wait(self, name: str) -> int:
         """Wait for a task; return its exit code as Kubernetes reports it: 128 + signal for a killed task."""
@@ -130,9 +138,9 @@ def _all_workers(manifest: dict[str, Any]) -> bool:
     return bool(manifest["spec"]["successPolicy"] == "AllWorkers")
 
 
-def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path, evaluator: bool = False) -> dict[str, Any]:
+def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path, **training: Any) -> dict[str, Any]:
     """Write manifest and job file of a training on prepared data as the Trainer does; return the manifest."""
-    training = {**CONFIG, "strategy": strategy, "evaluator": evaluator}
+    training = {**CONFIG, "strategy": strategy, **training}
     to.mkdir()
     in_child(to.parent / "job.log", write_job, prepared, to, training)
     where = WhereConfig(kind="tfjob", image="registry.example/people:1")
@@ -199,12 +207,8 @@ def test_tfjob_with_parameter_servers_and_an_evaluator_trains(prepared: Prepared
 @pytest.mark.slow
 def test_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: Prepared, tmp_path: Path) -> None:
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to"), tmp_path) as job:
-        deadline = time.monotonic() + SECONDS
-        while not job.steps("chief-0"):
-            assert job.running() == set(job.tasks), job.log_tail("chief-0")
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        job.kill("ps-1")
+        job.wait_for_steps(1)
+        job.signal("ps-1", signal.SIGKILL)
         codes = {name: job.wait(name) for name in ("ps-1", "chief-0")}
         assert codes["ps-1"] == 128 + signal.SIGKILL
         assert all(tfjob_operator.restarts(code) for code in codes.values()), (codes, job.log_tail("chief-0"))
@@ -215,4 +219,24 @@ def test_killed_ps_has_the_chief_started_again_and_the_job_ends_well(prepared: P
         steps = job.steps("chief-0")
         assert steps[-1] == CONFIG["steps"]
         assert steps[0] > before - CONFIG["checkpoint"]["every_steps"], "it went on from a checkpoint"
+    assert_made(prepared, tmp_path / "to")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [PARAMETER_SERVER, MULTI_WORKER], ids=lambda strategy: strategy["kind"])
+def test_deleted_job_has_saved_a_checkpoint(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
+    """All tasks receive SIGTERM at once, the ps and the workers first."""
+    manifest = manifest_of(prepared, strategy, tmp_path / "to", checkpoint={"every_steps": 1000})
+    with Job(manifest, tmp_path) as job:
+        job.wait_for_steps(2)
+        stopped_at = job.steps(job.lead_tasks[0])[-1]
+        for name in reversed(job.tasks):
+            job.signal(name, signal.SIGTERM)
+        codes = {name: job.wait(name) for name in job.tasks}
+        assert codes == dict.fromkeys(job.tasks, 128 + signal.SIGTERM), job.log_tail(job.lead_tasks[0])
+        saved = re.findall(r"received SIGTERM: saved a checkpoint at step (\d+)", job.log_tail(job.lead_tasks[0]))
+        job.start(*job.tasks)
+        for name in job.lead_tasks:
+            assert job.wait(name) == 0, job.log_tail(name)
+        assert stopped_at <= int(saved[0]) < job.steps(job.lead_tasks[0])[0], "it went on from the checkpoint"
     assert_made(prepared, tmp_path / "to")

@@ -13,6 +13,8 @@ from components.base.errors import InputError
 
 VARIABLE = "TF_CONFIG"
 """The environment variable that TensorFlow, Kubernetes operators and Vertex AI agree on."""
+ELASTIC_VARIABLE = "ELASTIC_WORKER"
+"""The environment variable of workers without which the training continues. They end at SIGTERM at once."""
 
 _CHIEF = "chief"
 _EVALUATOR = "evaluator"

@@ -12,7 +12,7 @@ from components.base.config_section import Section, check_fields_of_kind
 _KUBERNETES = ("jobset", "trainjob", "tfjob")
 _KUBERNETES_FIELDS = (
     *("node_selector", "tolerations", "priority_class", "shared_memory", "spread"),
-    *("queue", "isolated", "hardened"),
+    *("queue", "isolated", "hardened", "grace_seconds"),
 )
 _KINDS = {
     **dict.fromkeys(_KUBERNETES_FIELDS, _KUBERNETES),
@@ -71,6 +71,9 @@ class WhereConfig(TaskConfig):
     spot: bool = False
     """vertex: use spot machines, which may be taken away at any time. On Kubernetes, select their nodes by
     `node_selector` and `tolerations`."""
+    grace_seconds: PositiveInt | None = None
+    """Kubernetes: how many seconds the tasks of a deleted or evicted job have to save a checkpoint before they are
+    killed. Default: 30, which Kubernetes sets."""
     start_minutes: PositiveFloat = 30.0
     """How long the tasks may wait for machines and images; then the job is deleted and the run fails."""
     service_account: str | None = None

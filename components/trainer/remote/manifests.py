@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from components.base.errors import InputError
+from components.trainer.cluster import tf_config
 from components.trainer.remote.config import WhereConfig
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def tfjob_manifest(job: Job) -> dict[str, Any]:
 
 
 def _replicas(role: str, count: int, job: Job) -> dict[str, Any]:
-    container = _container({"name": "tfjob-port", "containerPort": PORT}, job)
+    container = _container(role, {"name": "tfjob-port", "containerPort": PORT}, job)
     return {"replicas": count, "restartPolicy": "ExitCode", "template": {"spec": _pod(role, container, job)}}
 
 
@@ -129,17 +130,25 @@ def _metadata(job: Job) -> dict[str, Any]:
     return {"name": job.name, **labels}
 
 
-def _container(port: dict[str, Any], job: Job) -> dict[str, Any]:
+def _container(role: str, port: dict[str, Any], job: Job) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": job.where.image,
         "command": command(job.file),
         "ports": [port],
     }
+    variables = _variables(role, job)
     if job.where.hardened:
         # Libraries write caches to the home directory, such as compiled GPU kernels.
-        container |= {"env": [{"name": "HOME", "value": _SCRATCH}], "securityContext": _CONTAINER_SECURITY}
-    return container
+        variables.append({"name": "HOME", "value": _SCRATCH})
+        container["securityContext"] = _CONTAINER_SECURITY
+    return {**container, **({"env": variables} if variables else {})}
+
+
+def _variables(role: str, job: Job) -> list[dict[str, Any]]:
+    """Return the environment variables that a task needs besides TF_CONFIG."""
+    is_elastic = role == "worker" and job.training.strategy.is_elastic
+    return [{"name": tf_config.ELASTIC_VARIABLE, "value": "true"}] if is_elastic else []
 
 
 def _pod_security(job: Job) -> dict[str, Any]:
@@ -171,6 +180,7 @@ def _pod(role: str, container: dict[str, Any], job: Job) -> dict[str, Any]:
         "nodeSelector": task.node_selector,
         "tolerations": list(task.tolerations),
         "priorityClassName": task.priority_class,
+        "terminationGracePeriodSeconds": where.grace_seconds,
         "topologySpreadConstraints": _spread(where.spread, job) if where.spread else None,
     }
     return {"containers": [container], **{name: value for name, value in optional.items() if value}}
@@ -253,7 +263,7 @@ def _hosts(name: str, role: str, count: int) -> list[str]:
 
 def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict[str, Any]:
     """Return the Kubernetes Job with all tasks of a role; it fails with its first failed task."""
-    container = _container({"containerPort": PORT}, job)
+    container = _container(role, {"containerPort": PORT}, job)
     if cluster:
         container["env"] = [*container.get("env", ()), *_environment(role, cluster)]
     return {
@@ -292,8 +302,8 @@ def _environment(role: str, cluster: dict[str, list[str]]) -> list[dict[str, Any
     # Kubernetes expands $(NAME) only for variables defined earlier in the list, but a Job adds its index at the end.
     index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
     task = f'{{"type":"{role}","index":$({_INDEX})}}'
-    tf_config = f'{{"cluster":{json.dumps(cluster, separators=(",", ":"))},"task":{task},"environment":"cloud"}}'
-    return [{"name": _INDEX, "valueFrom": index}, {"name": "TF_CONFIG", "value": tf_config}]
+    value = f'{{"cluster":{json.dumps(cluster, separators=(",", ":"))},"task":{task},"environment":"cloud"}}'
+    return [{"name": _INDEX, "valueFrom": index}, {"name": tf_config.VARIABLE, "value": value}]
 
 
 def trainjob_manifest(job: Job) -> dict[str, Any]:
@@ -384,7 +394,11 @@ def _pool(role: str, count: int, job: Job) -> dict[str, Any]:
     return {
         "machineSpec": {"machineType": task.machine, **(accelerators if task.accelerator else {})},
         "replicaCount": count,
-        "containerSpec": {"imageUri": job.where.image, "command": command(job.file)},
+        "containerSpec": {
+            "imageUri": job.where.image,
+            "command": command(job.file),
+            **({"env": variables} if (variables := _variables(role, job)) else {}),
+        },
     }
 
 

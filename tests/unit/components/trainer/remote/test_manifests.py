@@ -182,6 +182,7 @@ PER_ROLE: dict[str, Any] = {
     "node_selector": {"cloud.google.com/gke-spot": "true"},
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "priority_class": "training",
+    "grace_seconds": 120,
     "spread": "topology.kubernetes.io/zone",
     "volumes": {"/mnt/train": {"persistentVolumeClaim": {"claimName": "train"}}},
     "roles": {"ps": {"resources": {"cpu": "2", "memory": "64Gi"}, "node_selector": {}, "tolerations": []}},
@@ -236,6 +237,7 @@ def test_roles_have_the_machines_of_the_config(kind: str, label: str) -> None:
         assert pod.get("nodeSelector", {}) == expected["node_selector"]
         assert pod.get("tolerations", []) == expected["tolerations"]
         assert pod["priorityClassName"] == "training"
+        assert pod["terminationGracePeriodSeconds"] == 120
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         assert set(mounts.values()) == {"/mnt/train", "/dev/shm", "/tmp"}  # noqa: S108
         empty = {mounts[volume["name"]]: volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume}
@@ -308,7 +310,8 @@ def test_every_task_runs_the_same_command(shape: tuple[str, ...]):
         [container] = job["template"]["spec"]["containers"]
         assert (container["image"], container["command"]) == (IMAGE, COMMAND)
     for pool in filter(None, manifests.vertex_manifest(job_of(*shape))["jobSpec"]["workerPoolSpecs"]):
-        assert pool["containerSpec"] == {"imageUri": IMAGE, "command": COMMAND}
+        container = pool["containerSpec"]
+        assert (container["imageUri"], container["command"]) == (IMAGE, COMMAND)
 
 
 def test_only_tasks_killed_by_a_signal_are_restarted():
@@ -335,6 +338,24 @@ def test_elastic_workers_know_all_addresses_and_are_restarted_individually():
         assert tf_config["cluster"]["worker"] == [
             f"train-taxi-1-worker-0-{index}.train-taxi-1:2222" for index in range(4)
         ]
+
+
+@pytest.mark.parametrize("shape", [ELASTIC, SERVERS])
+def test_only_elastic_workers_leave_before_their_chief(shape: tuple[str, ...]):
+    job = job_of(*shape)
+    replicas = manifests.tfjob_manifest(job)["spec"]["tfReplicaSpecs"]
+    containers = {role.lower(): spec["template"]["spec"]["containers"][0] for role, spec in replicas.items()}
+    pools = manifests.vertex_manifest(job)["jobSpec"]["workerPoolSpecs"]
+    pooled = dict(zip(("chief", "worker", "ps"), (pool["containerSpec"] for pool in pools), strict=True))
+    in_set = {role: spec["template"]["spec"]["containers"][0] for role, spec in jobs(shape).items()}
+    assert set(containers) == set(in_set) == set(pooled)
+    for by_role in (containers, pooled, in_set):
+        leaving = {
+            role
+            for role, container in by_role.items()
+            if "ELASTIC_WORKER" in {variable["name"] for variable in container.get("env", ())}
+        }
+        assert leaving == ({"worker"} if shape == ELASTIC else set())
 
 
 def test_number_of_restarts_comes_from_the_config():
