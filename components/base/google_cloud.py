@@ -59,7 +59,7 @@ def errors(what: str) -> Iterator[None]:
         raise
     except DefaultCredentialsError as error:
         raise InputError(
-            f"{what}: expected credentials of Google Cloud, found none",
+            f"{what}: expected credentials of Google Cloud, found none: {_text(error)}",
             "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
         ) from error
     except (refused.Forbidden, refused.Unauthorized) as error:

@@ -32,10 +32,10 @@ class _FsspecObjects:
         self._path = self.url.partition("://")[2]
 
     def list_names(self, prefix: str) -> list[str]:
+        folder = prefix.rstrip("/")
         with object_store.errors(self.url):
-            names = self._files.find(f"{self._path}/{prefix}".rstrip("/"))
-        # If s3fs finds no objects, it looks for the path itself, and returns a folder that was made in between.
-        return [name.removeprefix(f"{self._path}/") for name in names if name.startswith(f"{self._path}/{prefix}")]
+            names = object_store.list_names(f"{self.url}/{folder}".rstrip("/"))
+        return [f"{folder}{name}".lstrip("/") for name in names if name]
 
     def upload(self, name: str, source: BinaryIO) -> None:
         # In several parts if the object is large. Readers see it when all parts are there.
@@ -77,7 +77,7 @@ class _S3Objects(_FsspecObjects):
                 try:
                     return file.read(), str(file.details["ETag"])
                 except OSError as error:
-                    if type(error).__name__ != "FileExpired" and _find_status(error) not in _CONFLICTS:
+                    if type(error).__name__ != "FileExpired" and object_store.find_status(error) not in _CONFLICTS:
                         raise
 
     def write(self, name: str, content: bytes, tag: str | None) -> None:
@@ -126,16 +126,8 @@ def _conflicts(where: str, tag: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        code = _find_status(error)
+        code = object_store.find_status(error)
         # The object that should be replaced has been deleted.
         if code in _CONFLICTS or (code == 404 and tag is not None):
             raise ObjectChangedError(where) from error
         raise
-
-
-def _find_status(error: Exception) -> int | None:
-    """Return the HTTP code of an error: Azure's client has it in the error, s3fs in the cause."""
-    response = getattr(error.__cause__, "response", None)
-    if isinstance(response, dict):
-        return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    return getattr(error, "status_code", None)

@@ -72,7 +72,7 @@ class ArtifactCopies:
         if url == path:
             return Path(path).exists()
         with object_store.errors(url):
-            return bool(object_store.file_system(url).exists(url))
+            return bool(object_store.list_names(url))
 
     def download(self, path: str) -> None:
         """Copy an artifact from the object store, unless the folder has it.
@@ -93,10 +93,8 @@ class ArtifactCopies:
         try:
             with object_store.errors(url):
                 file_system = object_store.file_system(url)
-                root = url.partition("://")[2]
                 # The only name of a value, which is a file, is empty.
-                names = [name.removeprefix(root) for name in file_system.find(root)]
-                names = [name for name in names if name != _EMPTY]
+                names = [name for name in object_store.list_names(url) if name != _EMPTY]
                 (copy.parent if "" in names else copy).mkdir(parents=True)
                 for name in names:
                     Path(f"{copy}{name}").parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +112,5 @@ class ArtifactCopies:
         """
         url = self.to_url(path)
         with object_store.errors(url):
-            file_system = object_store.file_system(url)
-            for name in file_system.find(url.partition("://")[2]):
-                file_system.rm_file(name)
+            for name in object_store.list_names(url):
+                object_store.file_system(url).rm_file(url + name)
