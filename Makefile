@@ -62,7 +62,7 @@ engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a
 test-engines: ARGS := --levels slow -m engine
 test-engines: data engines pytest ## the tests of real Flink, Spark and Prism
 
-stores: setup ## fake-gcs-server, Azurite and moto below .cache/, for their tests; needs Go, Node.js and npm
+stores: setup ## SeaweedFS, fake-gcs-server, Azurite and moto below .cache/, for their tests; needs Go, Node.js and npm
 	@tools/stores.sh
 
 test-stores: ARGS := --levels rest,slow tests/contract/test_object_stores.py tests/e2e/test_object_stores.py tests/unit/components/pusher/test_store.py tests/unit/pipeline/registry/test_promotion.py

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes .cache/stores: servers of object stores, for their tests.
 #
-# fake-gcs-server is built from Go's module proxy (tools/stores/fake-gcs-server/go.sum), in a few minutes. Azurite comes from
-# npm (tools/stores/package-lock.json). Needs go, node and npm. Does nothing if all is there.
+# SeaweedFS and fake-gcs-server are built from Go's module proxy (tools/stores/*/go.sum), in several minutes. Azurite
+# comes from npm (tools/stores/package-lock.json). Needs go, node and npm. Does nothing if all is there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,10 +16,12 @@ for program in go node npm; do
   }
 done
 mkdir -p "$HERE/bin"
-server=$HERE/bin/fake-gcs-server
-if [[ ! -f $server || $PARTS/fake-gcs-server/go.sum -nt $server ]]; then
-  CGO_ENABLED=0 go build -C "$PARTS/fake-gcs-server" -trimpath -ldflags '-s -w' -o "$server" github.com/fsouza/fake-gcs-server
-fi
+for package in github.com/fsouza/fake-gcs-server github.com/seaweedfs/seaweedfs/weed; do
+  name=$(cut -d/ -f3 <<<"$package") server=$HERE/bin/${package##*/}
+  if [[ ! -f $server || $PARTS/$name/go.sum -nt $server ]]; then
+    CGO_ENABLED=0 go build -C "$PARTS/$name" -trimpath -ldflags '-s -w' -o "$server" "$package"
+  fi
+done
 if [[ ! -f $HERE/node_modules/.package-lock.json || $PARTS/package-lock.json -nt $HERE/node_modules/.package-lock.json ]]; then
   cp "$PARTS/package.json" "$PARTS/package-lock.json" "$HERE/"
   npm ci --prefix "$HERE" --silent --ignore-scripts --no-audit --no-fund

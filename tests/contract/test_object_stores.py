@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,7 +32,7 @@ from pipeline.registry.versions import PushFolder
 from tests.support.fakes import fake_gcs
 from tests.support.runs.command import call
 from tests.support.runs.pushed import PROVENANCE
-from tests.support.servers import object_stores
+from tests.support.servers import azure_account, object_stores
 from tests.support.servers.object_stores import ObjectStore
 from tests.support.servers.serving import line, serving
 
@@ -318,12 +319,173 @@ def test_wrong_key_is_an_error(kind: str, tmp_path: Path) -> None:
                 assert re.match("check A[A-Z_]+", denied.value.remedy)
 
 
+@pytest.mark.parametrize("kind", [object_stores.SEAWEEDFS])
+def test_profile_and_role_give_access(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with object_stores.serve(kind, tmp_path) as store:
+        endpoint = store.environment["AWS_ENDPOINT_URL_S3"]
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.delenv(name)
+        common = f"region = us-east-1\nendpoint_url = {endpoint}\n"
+        roles = "".join(
+            f"[profile {role}]\nrole_arn = {object_stores.ROLES}/{role}\nsource_profile = rider\n{common}"
+            for role in ("writer", "reader", "none")
+        )
+        (tmp_path / "config").write_text(f"[profile rider]\n{common}{roles}")
+        (tmp_path / "credentials").write_text(
+            f"[rider]\naws_access_key_id = {object_stores.ACCOUNT}\naws_secret_access_key = {object_stores.KEY}\n"
+        )
+        files = {"AWS_CONFIG_FILE": "config", "AWS_SHARED_CREDENTIALS_FILE": "credentials"}
+        environment = {name: str(tmp_path / file) for name, file in files.items()}
+        model, url = str(write_model(tmp_path / "model", 20)), f"{store.url}/models/taxi"
+        for number, profile in enumerate(("rider", "writer"), 1):
+            with object_stores.use({**environment, "AWS_PROFILE": profile}):
+                assert open_store(url).add(model, number, PROVENANCE) == (f"{url}/{number}", number)
+        with object_stores.use({**environment, "AWS_PROFILE": "reader"}):
+            assert version_manifest.verify(open_store(url).version(2)).version == 2
+            with pytest.raises(InputError, match=r"models/taxi.* access is denied") as denied:
+                open_store(url).add(model, 3, PROVENANCE)
+            assert "its permissions" in denied.value.remedy
+        for profile in ("none", "unknown"):
+            with object_stores.use({**environment, "AWS_PROFILE": profile}), pytest.raises(InputError) as refused:
+                open_store(url).read()
+            assert "profile" in refused.value.remedy
+
+
+_PUSH = """
+import sys
+
+from components.base import object_store
+from components.pusher.open_store import open_store
+from components.results import version_manifest
+from tests.support.runs.pushed import PROVENANCE
+
+model, number = sys.argv[1], int(sys.argv[2])
+if number == 1:
+    object_store.file_system("az://rides").mkdir("rides")
+push_folder = open_store("az://rides/models/taxi")
+push_folder.add(model, number, PROVENANCE)
+print(version_manifest.verify(push_folder.version(number)).version)
+"""
+_SIGN = """
+import datetime, sys
+
+from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
+
+account, key, permissions = sys.argv[1:]
+until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+resources = ResourceTypes.from_string("sco")
+print(generate_account_sas(account, key, resources, AccountSasPermissions.from_string(permissions), until))
+"""
+
+
+@pytest.mark.parametrize("kind", [object_stores.AZURITE])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file at /etc/hosts")
+def test_azure_account_is_found_by_its_name(kind: str, tmp_path: Path) -> None:
+    model = str(write_model(tmp_path / "model", 20))
+    with azure_account.serve(tmp_path) as account:
+        signatures = [
+            account.run(_SIGN, azure_account.NAME, object_stores.KEY, permissions).out.strip()
+            for permissions in ("rwdlac", "rl")
+        ]
+        given = [
+            {"AZURE_STORAGE_ACCOUNT_KEY": object_stores.KEY},
+            {"AZURE_STORAGE_SAS_TOKEN": signatures[0]},
+            account.login,
+        ]
+        for number, variables in enumerate(given, 1):
+            ended = account.run(_PUSH, model, str(number), **variables)
+            assert (ended.exit_code, ended.out) == (0, f"{number}\n"), ended.err
+        # Do not try all other kinds.
+        without = account.run(_PUSH, model, "4", AZURE_TOKEN_CREDENTIALS="EnvironmentCredential")  # noqa: S106 - the name of a kind of login
+        denied = account.run(_PUSH, model, "4", AZURE_STORAGE_SAS_TOKEN=signatures[1])
+    assert "models/taxi: expected credentials, found none" in without.err
+    assert "models/taxi/4/manifest.json: access is denied: This request is not authorized" in denied.err
+    expired = tmp_path / "expired"
+    expired.mkdir()
+    with azure_account.serve(expired, lifetime_seconds=-60) as account:
+        refused = account.run(_PUSH, model, "2", **account.login)
+    assert "access is denied: " in refused.err
+
+
+class _RestartingFile(io.FileIO):
+    """A file that kills a server when most of it has been read, and starts the server again.
+
+    Args:
+      path: Path of the file.
+      server: The server.
+    """
+
+    def __init__(self, path: Path, server: object_stores.Server) -> None:
+        super().__init__(path)
+        self._server = server
+        self.restarts = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self.tell() > 40 * MEBIBYTE and not self.restarts:
+            self._server.kill()
+            # The next requests are refused until the server listens.
+            threading.Thread(target=self._server.start).start()
+            self.restarts += 1
+        return super().read(size)
+
+
+@pytest.mark.parametrize("kind", [object_stores.SEAWEEDFS])
+def test_upload_goes_on_when_its_server_is_started_again(kind: str, tmp_path: Path) -> None:
+    content = np.random.default_rng(0).bytes(100 * MEBIBYTE)
+    (tmp_path / "large").write_bytes(content)
+    with object_stores.serve(kind, tmp_path) as store:
+        objects = open_objects(store.url)
+        with _RestartingFile(tmp_path / "large", store.server) as source:
+            objects.upload("large", source)  # type: ignore[arg-type]
+            assert source.restarts == 1
+        with objects.open("large") as file:
+            assert hashlib.sha256(file.read()).digest() == hashlib.sha256(content).digest()
+
+
+@pytest.mark.parametrize("kind", [object_stores.SEAWEEDFS])
+@pytest.mark.parametrize("disk", ["volume0", "volume1"])
+def test_version_is_complete_without_a_lost_disk(kind: str, disk: str, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", megabytes=20)
+    with object_stores.serve(kind, tmp_path) as store:
+        push_folder = open_store(f"{store.url}/models/taxi")
+        push_folder.add(str(model), 1, PROVENANCE)
+        store.server.kill(disk)
+        assert version_manifest.verify(push_folder.version(1)).version == 1
+
+
 @pytest.mark.parametrize("kind", [object_stores.MOTO])
 def test_server_that_does_not_answer_is_an_error(kind: str, tmp_path: Path) -> None:
     with object_stores.serve(kind, tmp_path) as store:
         url, environment = f"{store.url}/models", {**store.environment, "AWS_MAX_ATTEMPTS": "1"}
     with object_stores.use(environment), pytest.raises(MachineError, match=f"{url}/registry.json cannot be reached"):
         open_store(url).read()
+
+
+@pytest.mark.parametrize("kind", [object_stores.MOTO])
+def test_unusable_setting_is_not_a_missing_object(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[profile process]\ncredential_process = /bin/false\n")
+    file = {"AWS_CONFIG_FILE": str(tmp_path / "config")}
+    no_key = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    token = {"AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "none"), "AWS_ROLE_ARN": f"{object_stores.ROLES}/writer"}
+    unusable = {
+        "The config profile (none) could not be found": {**file, "AWS_PROFILE": "none"},
+        "Invalid endpoint: localhost:9": {"AWS_ENDPOINT_URL_S3": "localhost:9"},
+        "must be one of: ('legacy', 'standard', 'adaptive')": {"AWS_RETRY_MODE": "often"},
+        "No such file or directory": {**no_key, **token},
+    }
+    with object_stores.serve(kind, tmp_path) as store:
+        url = f"{store.url}/models"
+        open_store(url).add(str(write_model(tmp_path / "model", 1)), 1, PROVENANCE)
+        for text, variables in unusable.items():
+            with object_stores.use(variables):
+                for attempt in (open_store(url).read, open_store(url).versions):
+                    with pytest.raises(InputError, match=f"{url}.* expected a URL and settings.*{re.escape(text)}"):
+                        attempt()
+        with pytest.raises(InputError, match="Parameter validation failed: Invalid bucket name"):
+            open_store("s3://ri des/models").read()
+        with object_stores.use({**file, **no_key, "AWS_PROFILE": "process"}), pytest.raises(MachineError) as failed:
+            open_store(url).read()
+        assert failed.value.remedy.startswith("check AWS_ACCESS_KEY_ID")
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ _SECONDS = 600
 """No command takes this long: it only ends one that hangs."""
 
 
-@pytest.fixture(params=[object_stores.SLOW_MOTO])
+@pytest.fixture(params=[object_stores.SEAWEEDFS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     with object_stores.serve(request.param, tmp_path) as store:
         yield store

@@ -15,8 +15,11 @@ from tests.support.runs import pushed
 from tests.support.servers import object_stores
 
 KINDS = ("local", "gs")
-REAL = (object_stores.SLOW_MOTO, *object_stores.OTHERS)
-"""Kinds on real servers, as parameters of slow tests."""
+REAL = (
+    object_stores.SLOW_MOTO,
+    *(server for server in object_stores.OTHERS if server is not object_stores.SEAWEEDFS),
+)
+"""Kinds on real servers, as parameters of slow tests; without SeaweedFS, whose first write takes 16 seconds."""
 
 
 class Files(Protocol):

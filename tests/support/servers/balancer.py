@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import re
 import socket
 import subprocess
@@ -64,10 +65,17 @@ class FakeModelServers:
 
 
 def free_address() -> str:
-    """Return an address that nobody listens at."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    """Return an address that nobody listens at.
+
+    Its port is below the range from which the kernel takes the ports of outgoing connections.
+    """
+    end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        # The tests seed the other generator, so parallel tests would get the same numbers.
+        address = ("127.0.0.1", random.SystemRandom().randrange(10_000, end))
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(address)
+            return f"{address[0]}:{address[1]}"
 
 
 @dataclass
