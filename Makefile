@@ -52,9 +52,10 @@ pytest: setup ## some of the tests, in parallel, without the slow ones: ARGS="te
 tables: setup ## public tables and other libraries' models, below .cache/
 	@tools/environment.sh quality
 
-clients: setup ## clients of the Open Inference Protocol, and an older TensorFlow, below .cache/, for their tests
+clients: setup ## clients of the Open Inference Protocol, an older TensorFlow, and Grafana's types, below .cache/; needs Go
 	@tools/environment.sh inference_clients
 	@tools/environment.sh tensorflow_2_15
+	@CGO_ENABLED=0 go build -C tools/grafana -trimpath -o ../../.cache/grafana/check .
 
 engines: setup ## Flink, Spark and Prism below .cache/, for their tests; needs a JDK 17, Maven and Go
 	@tools/engines.sh

@@ -293,6 +293,7 @@ def test_every_alert_is_tested_and_names_a_remedy() -> None:
     assert all({"summary", "remedy"} <= alert["annotations"].keys() for alert in alerts)
 
 
+GRAFANA = DEPLOY.parent / ".cache" / "grafana" / "check"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "serving.json").read_text())
 
 
@@ -302,6 +303,21 @@ def test_prometheus_accepts_every_query_of_the_dashboard(tmp_path: Path) -> None
     rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
     (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert f"{len(queries)} rules found" in run("promtool", "check", "rules", tmp_path / "queries.yml")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GRAFANA.exists(), reason="no types of Grafana: `make clients` makes them")
+def test_grafana_reads_the_dashboard_strictly(tmp_path: Path) -> None:
+    file = DEPLOY / "grafana" / "dashboards" / "serving.json"
+    subprocess.run([GRAFANA, file], check=True, capture_output=True)
+    # An unknown field of a query, and a wrong type, are errors.
+    (tmp_path / "wrong.json").write_text(
+        file.read_text().replace('"expr"', '"query"', 1).replace('"editable": false', '"editable": "no"', 1)
+    )
+    wrong = subprocess.run([GRAFANA, tmp_path / "wrong.json"], capture_output=True, text=True)
+    assert wrong.returncode == 1
+    assert "unexpected field 'query'" in wrong.stderr
+    assert "editable: json: cannot unmarshal string" in wrong.stderr
 
 
 def test_dashboard_queries_only_recorded_metrics() -> None:
