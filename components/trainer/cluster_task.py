@@ -5,11 +5,9 @@ JOB is a job file. A Trainer with `training.where` writes its inputs, outputs an
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -20,14 +18,12 @@ from components.base.registry import import_object
 from components.compat.grpc import FAIL_FAST
 from components.compat.tensorflow import GROWING_GPU_MEMORY, LEGACY_KERAS
 from components.trainer.cluster import tf_config
-from components.trainer.cluster.tf_config import Role
+from components.trainer.cluster.chief_watch import ChiefWatch
 
 RETRYABLE = 138
 """Exit code of a task that failed and may be restarted: the code that TFJob's ExitCode policy reserves for users.
 
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/"""
-_CONNECT_SECONDS = 5.0
-"""Timeout of a connection to the chief. A pod that has ended does not answer."""
 
 
 def main(job: str) -> int:
@@ -40,7 +36,11 @@ def main(job: str) -> int:
             if tf_config.ELASTIC_VARIABLE in os.environ:
                 end_at_sigterm()
             else:
-                end_at_sigterm(lambda: _wait_for_chief(role))
+                # When a job is deleted or evicted, all tasks receive SIGTERM at once. The chief then saves a checkpoint
+                # of the variables that it reads from the servers. Kubernetes kills a task after its grace period.
+                chief = ChiefWatch(role.cluster["chief"][0])
+                end_at_sigterm(chief.wait_for_end)
+                chief.start()
             # Do not import TFX, which a server does not use and which takes ten seconds to import.
             from components.trainer.cluster.task_server import serve
 
@@ -57,22 +57,6 @@ def main(job: str) -> int:
         pipeline_error = find(error)
         return RETRYABLE if pipeline_error is None else pipeline_error.exit_code
     return 0
-
-
-def _wait_for_chief(role: Role) -> None:
-    """Wait until the chief of a server has ended; return at once if the chief is not reachable.
-
-    When a job is deleted or evicted, all tasks receive SIGTERM at the same time. The chief then saves a checkpoint, and
-    reads the variables from the servers. Its operator limits the wait: it kills a task after the grace period.
-    """
-    host, _, port = role.cluster["chief"][0].rpartition(":")
-    with contextlib.suppress(OSError):
-        while True:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS) as connection:
-                connection.settimeout(None)
-                # gRPC closes the connection when the chief ends, and also after two minutes without a request.
-                while connection.recv(4096):
-                    pass
 
 
 def _train(job: str) -> None:

@@ -70,6 +70,29 @@ def report_steps_by_worker(steps_by_worker: Mapping[int, int]) -> None:
     heartbeat.send_status("steps", steps)
 
 
+def connect_ps_to_chief(count: int) -> None:
+    """Let every ps open its connection to the chief, which it needs to save a checkpoint.
+
+    TensorFlow opens it with the first checkpoint. If that is the one after SIGTERM, the operator may have removed the
+    host name of the chief with the job.
+
+    Args:
+      count: Number of ps.
+    """
+
+    def sum_on_ps() -> tf.Tensor:
+        with tf.device("/job:chief/task:0/device:CPU:0"):
+            # Grappler would copy a constant to the ps.
+            value = tf.random.uniform([])
+        values = []
+        for task in range(count):
+            with tf.device(f"/job:ps/task:{task}/device:CPU:0"):
+                values.append(value + 1.0)
+        return tf.add_n(values)
+
+    tf.function(sum_on_ps, autograph=False)()
+
+
 def report_bytes_by_ps(variables: Iterable[tf.Variable]) -> None:
     """Log the bytes of variables on each ps, and send them to the supervisor."""
     sizes = sharding.count_bytes_by_task(variables)

@@ -40,6 +40,7 @@ from components.trainer.steps import (
     ReplicaStep,
     Steps,
     Stop,
+    connect_ps_to_chief,
     divide_into_closures,
     report_bytes_by_ps,
     report_steps_by_worker,
@@ -145,6 +146,7 @@ class TrainingLoop:
             optimizer = _create_optimizer(self.config)
             optimizer.build(network.trainable_variables)
         if self._is_coordinated:
+            connect_ps_to_chief(self.config.strategy.ps)
             report_bytes_by_ps([*network.variables, *optimizer.variables])
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)

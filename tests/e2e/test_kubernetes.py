@@ -94,6 +94,10 @@ class Prepared:
         logs = [folder / "logs" / f"{task}.log" for folder in self._folders() - self.earlier]
         return "".join(log.read_text() for log in logs if log.exists())
 
+    def files(self, pattern: str) -> list[Path]:
+        """Return files of the unfinished training that the newest run has left."""
+        return [path for folder in self._folders() - self.earlier for path in folder.glob(pattern)]
+
     def _folders(self) -> set[Path]:
         return set(self.runs.output.glob("artifacts/Trainer/.system/stateful_working_dir/*"))
 
@@ -214,12 +218,17 @@ def _count_logged(prepared: Prepared, text: str) -> int:
     return sum(log.read_text().count(text) for log in prepared.runs.output.glob("logs/**/Trainer*.log"))
 
 
-def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
-    run = prepared.start(*prepared.arguments("tfjob", PARAMETER_SERVER, 100_000), "--to", "Trainer")
+@pytest.mark.parametrize("kind", ["jobset", "trainjob", "tfjob"])
+def test_stopped_run_deletes_its_job_after_a_checkpoint(prepared: Prepared, kind: str) -> None:
+    """The parameter servers, which receive SIGTERM at the same moment, do not end before the chief."""
+    arguments = prepared.arguments(kind, PARAMETER_SERVER, 100_000)
+    run = prepared.start(*arguments, "--set", "training.checkpoint={every_steps: 100000}", "--to", "Trainer")
     await_step(prepared, run, "chief-0", 40)
     os.kill(run.pid, signal.SIGTERM)
     assert run.wait(SECONDS)[0] == 143
     prepared.await_no_job()
+    [checkpoint] = prepared.files("**/step-*.index")
+    assert int(checkpoint.stem.removeprefix("step-")) >= 40
 
 
 @pytest.mark.parametrize("kind", ["jobset", "tfjob"])
