@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.cli.main import main
+from tests.support.runs.command import call
 
 HEADER = "tenure,city,income,churned"
 
@@ -165,3 +167,15 @@ def test_mistake_is_explained(
     assert remedy.strip()
     assert re.search(mistake.remedy, err), err
     assert sorted(tmp_path.rglob("*")) == before, "nothing is half-written"
+
+
+@pytest.mark.parametrize("words", ["doctor", "validate --config configs/taxi.yaml", "start data.csv --label y"])
+def test_python_without_the_packages_is_named(words: str) -> None:
+    # -S: without the packages of this environment.
+    ended = call([sys.executable, "-S", "runner.py", *words.split()])
+    assert ended.exit_code == 2
+    error, remedy = ended.err.splitlines()
+    assert re.fullmatch(
+        f"error: expected a Python with the packages of this project, but {sys.executable} lacks .*", error
+    )
+    assert re.fullmatch("  remedy: run `(source .venv/bin/activate|make setup)`", remedy)
