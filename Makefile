@@ -1,6 +1,6 @@
 # Every target makes .venv first (tools/setup.sh, which returns at once if there is nothing to do). Start with: make run
 .DEFAULT_GOAL := setup
-.PHONY: setup programs data run test checks test-rest test-all test-slow test-gpu pytest tables clients engines test-engines stores test-stores cluster test-cluster coverage test-current doctor lint format lock sbom clean
+.PHONY: setup programs data run test checks test-rest test-all test-slow test-gpu pytest tables clients engines test-engines stores test-stores model-server cluster test-cluster coverage test-current doctor lint format lock sbom clean
 BIN := .venv/bin
 
 setup: ## .venv in this folder, from the lock
@@ -68,6 +68,9 @@ stores: setup ## SeaweedFS, fake-gcs-server, Azurite and moto below .cache/, for
 
 test-stores: ARGS := --levels rest,slow tests/contract/test_object_stores.py tests/e2e/test_object_stores.py tests/unit/components/pusher/test_store.py tests/unit/pipeline/registry/test_promotion.py
 test-stores: data stores pytest ## the tests on servers of object stores
+
+model-server: setup ## TensorFlow Serving's own server below .cache/, for its tests; needs GitHub and Debian packages
+	@tools/model_server.sh
 
 cluster: setup ## Kubernetes below .cache/, for its tests: programs, images; needs Go, Debian and root
 	@tools/cluster.sh
