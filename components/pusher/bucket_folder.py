@@ -23,6 +23,7 @@ earlier state, which the next change, or a repetition of the same command, repla
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -128,7 +129,16 @@ class _BucketStore:
         while True:
             # Read the files before the state; see the module's docstring.
             before = dict(self._read_existing(start))
-            files = rollout.files(self._objects.url, self.read(), self.versions())
+            state, versions = self.read(), self.versions()
+            files = rollout.files(self._objects.url, state, versions)
+            models = f"{start}{rollout.MODELS}"
+            if models in before:
+                text, read_version = before[models]
+                if announcement := rollout.announce(text.decode(), self._objects.url, state, versions):
+                    with contextlib.suppress(ObjectChangedError):
+                        self._objects.write(models, announcement.text.encode(), read_version)
+                        announcement.wait()
+                    continue
             content = {f"{start}{name}": text.encode() for name, text in files.items()}
             changed = [name for name, text in content.items() if name not in before or before[name][0] != text]
             old = [name for name in before if name.startswith(f"{start}{rollout.VERSIONS}/") and name not in content]

@@ -119,8 +119,14 @@ def _render_grpc(snapshot: RolloutSnapshot) -> Iterator[str]:
 def _render_check(snapshot: RolloutSnapshot, label: str) -> Iterator[str]:
     yield "  balance roundrobin"
     yield "  option httpchk"
-    yield f"  http-check send meth GET uri /v1/models/{snapshot.name}/labels/{label}"
-    yield "  http-check expect string '\"AVAILABLE\"'"
+    # TensorFlow Serving ignores the label of a request for states. The metadata exist if the version of the label is
+    # loaded. The label of a canary stays at the version before it until the canary is loaded: ask for its state.
+    canary = snapshot.canary if label == "canary" else None
+    path, text = (
+        (f"versions/{canary.version}", "AVAILABLE") if canary else (f"labels/{label}/metadata", "signature_def")
+    )
+    yield f"  http-check send meth GET uri /v1/models/{snapshot.name}/{path}"
+    yield f"  http-check expect string '\"{text}\"'"
     resolvers = " resolvers system init-addr last,libc,none" if _has_names(snapshot) else ""
     yield f"  default-server check inter 500ms fall 2 rise 1{resolvers}"
 

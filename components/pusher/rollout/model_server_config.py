@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 
 from components.pusher.rollout.snapshot import RolloutSnapshot
 
@@ -12,10 +13,31 @@ def render_labels(snapshot: RolloutSnapshot) -> str:
     """Return the file for servers that load all serving versions, behind a proxy that selects a label."""
     if snapshot.stable is None:
         return _render_empty_config()
-    # Keep the label `canary` after the canary has ended: a proxy that has not reloaded yet then reaches the stable
-    # version.
-    canary = snapshot.canary.version if snapshot.canary else snapshot.stable
-    return _render_config(snapshot, snapshot.versions, {"stable": snapshot.stable, "canary": canary})
+    return _render_config(snapshot, snapshot.versions, _choose_labels(snapshot))
+
+
+def render_announcement(before: str, snapshot: RolloutSnapshot, existing: Set[int]) -> str | None:
+    """Return the file that must be read before the file of `render_labels`; None if none is necessary.
+
+    TensorFlow Serving refuses a file that moves a label to a version that it has not loaded, and does not load the
+    version of a refused file. Therefore an earlier file must list the version, with the labels as they were. After that
+    the server may read the final file at any time: it refuses it until the version is loaded, and tries again.
+
+    Args:
+      before: Content of the file that servers read now.
+      snapshot: Current state of the push folder.
+      existing: Numbers of the versions in the push folder.
+    """
+    # A server of another model, or of another folder, starts without labels, and accepts any.
+    if snapshot.stable is None or not all(line in before for line in _render_model(snapshot)):
+        return None
+    listed = {int(version) for version in re.findall(r" versions: ([0-9]+)", before)}
+    labels = {label: int(version) for label, version in re.findall(r'key: "(\w+)" value: ([0-9]+)', before)}
+    new_labels = _choose_labels(snapshot)
+    moved = {version for label, version in new_labels.items() if labels.get(label, version) != version}
+    if moved <= listed or not existing >= set(labels.values()):
+        return None
+    return _render_config(snapshot, sorted((listed & existing) | {*snapshot.versions}), labels)
 
 
 def render_track(snapshot: RolloutSnapshot, track: str) -> str:
@@ -29,6 +51,15 @@ def render_version(snapshot: RolloutSnapshot, version: int) -> str:
     return _render_config(snapshot, [version], {})
 
 
+def _choose_labels(snapshot: RolloutSnapshot) -> dict[str, int]:
+    """Return label → version. Without a stable version, no version has a label."""
+    if snapshot.stable is None:
+        return {}
+    # Keep the label `canary` after the canary has ended: a proxy that has not reloaded yet then reaches the stable
+    # version.
+    return {"stable": snapshot.stable, "canary": snapshot.canary.version if snapshot.canary else snapshot.stable}
+
+
 def _render_empty_config() -> str:
     return "model_config_list {\n}\n"
 
@@ -38,8 +69,7 @@ def _render_config(snapshot: RolloutSnapshot, versions: Sequence[int], labels: M
     lines = [
         "model_config_list {",
         "  config {",
-        f"    name: {_quote(snapshot.name)}",
-        f"    base_path: {_quote(snapshot.base_path)}",
+        *_render_model(snapshot),
         '    model_platform: "tensorflow"',
         f"    model_version_policy {{ specific {{ {policy} }} }}",
         *(f"    version_labels {{ key: {_quote(label)} value: {version} }}" for label, version in labels.items()),
@@ -47,6 +77,10 @@ def _render_config(snapshot: RolloutSnapshot, versions: Sequence[int], labels: M
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _render_model(snapshot: RolloutSnapshot) -> list[str]:
+    return [f"    name: {_quote(snapshot.name)}", f"    base_path: {_quote(snapshot.base_path)}"]
 
 
 def _quote(text: str) -> str:

@@ -27,7 +27,7 @@ class FakeModelServers:
     """A fake model server that knows its loaded labels and answers a request with the request's path.
 
     Attributes:
-      labels: Labels of the loaded versions.
+      labels: Labels of the loaded versions; "taxi" if the only version of a server without labels is loaded.
       fault: How it fails: it does not answer, or answers as if the label were not loaded.
       paths: Paths of the requests so far.
       address: of its REST API.
@@ -45,8 +45,13 @@ class FakeModelServers:
 
         class Handler(JsonHandler):
             def do_GET(self) -> None:
-                label = self.path.rpartition("/")[2]
-                self.respond({"state": "AVAILABLE" if label in fake.labels else "LOADING"})
+                if label := re.search(r"/labels/(\w+)/metadata$", self.path):
+                    is_loaded = label[1] in fake.labels
+                    self.respond({"metadata": "signature_def"} if is_loaded else {}, 200 if is_loaded else 404)
+                else:
+                    state = "AVAILABLE" if fake.labels & {"canary", "taxi"} else "LOADING"
+                    versions = [{"version": str(number), "state": state} for number in range(1, 5)]
+                    self.respond({"model_version_status": versions})
 
             def do_POST(self) -> None:
                 self.body()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import multiprocessing
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,6 +66,38 @@ def test_stages_change_from_the_first_version_to_a_rollback(push_folder: PushFol
     assert (history[1].reason, history[-1].reason) == ("a try", "worse still")
     assert all(earlier.after == later.before for earlier, later in itertools.pairwise(history))
     assert all(line.by for line in history)
+
+
+def test_servers_read_a_new_version_before_a_label_moves_to_it(
+    push_folder: PushFolder, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow Serving refuses a file that moves a label to a version that no earlier file has named."""
+    announced: list[tuple[set[int], dict[str, int]]] = []
+
+    def read_file(*_: object) -> None:
+        text = read_labels(files)
+        labels = re.findall(r'key: "(\w+)" value: (\d+)', text)
+        announced.append((set(map(int, re.findall(r"versions: (\d+)", text))), {key: int(to) for key, to in labels}))
+
+    monkeypatch.setattr(importlib.import_module("components.pusher.rollout.write"), "wait_until_listed", read_file)
+    promotion.promote(push_folder, 1)
+    # The first labels move nowhere.
+    assert announced == []
+    promotion.set_canary(push_folder, 2, 10)
+    assert announced == [({1, 2}, {"stable": 1, "canary": 1})]
+    # Servers have the canary and the previous version.
+    promotion.promote(push_folder, 2)
+    promotion.rollback(push_folder)
+    assert len(announced) == 1
+    promotion.promote(push_folder, 4)
+    assert announced[1:] == [({1, 4}, {"stable": 1, "canary": 1})]
+    assert 'key: "stable" value: 4' in read_labels(files)
+    # After an empty file, servers have no labels.
+    promotion.unstage(push_folder, 4)
+    promotion.promote(push_folder, 3)
+    # A server of another model has other labels.
+    promotion.promote(PushFolder(push_folder.path, RolloutConfig(model_name="trips")), 2)
+    assert len(announced) == 2
 
 
 def test_version_can_be_unstaged(push_folder: PushFolder, files: Files) -> None:
