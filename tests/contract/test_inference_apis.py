@@ -145,7 +145,7 @@ def test_raw_bytes_by_rest(server: Server) -> None:
     [
         ("nope", {"inputs": []}, 404, "expected a model of ['columns', 'line'], received 'nope'"),
         ("line/versions/7", {"inputs": []}, 404, "version 7 is not loaded"),
-        ("line/versions/nope", {"inputs": []}, 404, "expected a label of ['stable'], received 'nope'"),
+        ("line/versions/nope", {"inputs": []}, 400, "expected a label of ['stable'], received 'nope'"),
         ("line", {"inputs": []}, 400, "signature 'serving_default': expected the inputs ['examples'], received []"),
         ("line", {"instances": [1]}, 400, "inputs: expected a list, received null"),
         ("line", b"{", 400, "expected a JSON object"),

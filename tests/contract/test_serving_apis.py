@@ -162,7 +162,7 @@ def test_grpc_gives_single_values(server: Server) -> None:
     assert outputs(response) == {"name": b"old", "rows": 2, "doubled": [2, 4]}
 
 
-def test_status_by_model_version_and_label(server: Server) -> None:
+def test_states_by_model_and_version(server: Server) -> None:
     def status_of(*numbers: int) -> Any:
         status = {"error_code": "OK", "error_message": ""}
         return {
@@ -173,7 +173,8 @@ def test_status_by_model_version_and_label(server: Server) -> None:
 
     assert server.ask("GET", "/v1/models/line") == (200, status_of(2, 1))
     assert server.ask("GET", "/v1/models/line/versions/1") == (200, status_of(1))
-    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, status_of(2))
+    # TensorFlow Serving ignores the label.
+    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, status_of(2, 1))
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "line"
     with server.stubs() as (_, stub):
@@ -246,11 +247,11 @@ def test_prometheus_reads_the_metrics(server: Server) -> None:
         ("GET", "/v1/models/%FF", 404),
         ("GET", "/v1/models/%ED%A0%80/labels/%FF", 404),
         ("GET", "/v1/models/line/versions/7", 404),
-        ("GET", "/v1/models/line/labels/nope", 404),
+        ("GET", "/v1/models/line/labels/nope/metadata", 400),
         ("GET", "/v1/models/line/versions/7/metadata", 404),
         ("POST", "/v1/models/nope:predict", 404),
         ("POST", "/v1/models/line/versions/7:predict", 404),
-        ("POST", "/v1/models/line/labels/nope:predict", 404),
+        ("POST", "/v1/models/line/labels/nope:predict", 400),
         ("POST", "/v1/models/line:classify", 404),
         ("GET", "/v1/models/line:predict", 405),
         ("GET", "/", 404),

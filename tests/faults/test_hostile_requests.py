@@ -103,7 +103,7 @@ def test_rest_bodies(server: Server, body: Any, word: str) -> None:
         (predict(), CODES.INVALID_ARGUMENT, "expected the inputs ['examples'], received []"),
         (predict(model="\n\u0000ä"), CODES.NOT_FOUND, "expected a model of ['line']"),
         (predict(model="x" * 1_000_000), CODES.NOT_FOUND, "xxx"),
-        (predict(signature="nope"), CODES.INVALID_ARGUMENT, "received 'nope'"),
+        (predict(signature="nope"), CODES.FAILED_PRECONDITION, "received 'nope'"),
         (predict(examples=[1.0]), CODES.INVALID_ARGUMENT, "expected string, received float32"),
         (predict(examples=[b"\xff\xff\xff"]), CODES.INVALID_ARGUMENT, "Could not parse example input"),
         (predict(signature="pairs", pairs=proto(9, [1 << 40, 2])), CODES.INVALID_ARGUMENT, "elements, received"),

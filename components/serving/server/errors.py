@@ -8,6 +8,7 @@ _MAX_LENGTH = 1000
 """Maximum characters of a message. TensorFlow's messages can contain a graph, and gRPC sends them in a header."""
 _HTTP_STATUS = {
     StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.FAILED_PRECONDITION: 400,
     StatusCode.NOT_FOUND: 404,
     StatusCode.DEADLINE_EXCEEDED: 408,
     StatusCode.RESOURCE_EXHAUSTED: 429,

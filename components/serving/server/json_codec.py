@@ -24,6 +24,8 @@ _ACCEPTED: Mapping[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float},
 """Kind of an input's dtype → Python types of the values that it accepts."""
 _ROUNDING = 1 << 10
 """Integers at most this much below -2**63 become -2**63 when they are rounded to a double."""
+_NOT_IN_JSON = frozenset({"float16", "bfloat16", "uint16"})
+"""Dtypes that TensorFlow Serving neither reads from JSON nor writes to it."""
 _JSON_TYPES = {
     str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object", type(None): "null"
 }  # fmt: skip
@@ -80,6 +82,8 @@ def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> A
         specs[key] = TensorSpec(tf.int64 if whole else tf.string, (-1,))
     if unknown := columns.keys() - specs.keys():
         raise signature.error(f"expected inputs of {sorted(specs)}, received {min(unknown)!r}")
+    for name in columns:
+        _check_dtype(f"input {name!r}", specs[name].dtype.name)
     return {
         name: to_array(name, values, specs[name], missing=signature.pads and name in signature.inputs)
         for name, values in columns.items()
@@ -97,8 +101,11 @@ def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
     """Convert outputs into the format of the request: by row for `instances`, by column for `inputs`.
 
     Raises:
-      RequestError: If the format is by row, but the outputs differ in their number of rows.
+      RequestError: If the format is by row, but the outputs differ in their number of rows; or if JSON does not have
+        the dtype of an output.
     """
+    for name, array in arrays.items():
+        _check_dtype(f"output {name!r}", array.dtype.name)
     values = {name: _to_lists(name, array) for name, array in arrays.items()}
     key = "predictions" if by_row else "outputs"
     if len(values) == 1:
@@ -159,6 +166,11 @@ def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False)
             return array.astype(dtype.as_numpy_dtype)
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise RequestError(f"input {name!r}: expected {dtype.name} in lists of one length: {error}") from error
+
+
+def _check_dtype(where: str, dtype: str) -> None:
+    if dtype in _NOT_IN_JSON:
+        raise RequestError(f"{where}: expected a dtype that TensorFlow Serving converts to JSON, received {dtype}")
 
 
 def _to_bytes(value: Any) -> bytes:

@@ -284,22 +284,22 @@ class ModelManager:
         versions, labels = self._versions.get(model), self._labels.get(model, {})
         if versions is None:
             raise _not_found(f"expected a model of {sorted(self._versions)}, received {model!r}")
-        if label and label not in labels:
-            raise _not_found(f"model {model!r}: expected a label of {sorted(labels)}, received {label!r}")
         loaded = _find_loaded(versions)
+        if label and label not in labels:
+            text = f"model {model!r}: expected a label of {sorted(labels)}, received {label!r}"
+            # As in TensorFlow Serving. Labels are unknown until the first version is loaded.
+            raise RequestError(text, StatusCode.INVALID_ARGUMENT if loaded else StatusCode.NOT_FOUND)
         number = labels[label] if label else max(loaded, default=None) if number is None else number
         if number is None or number not in loaded:
             raise _not_loaded(model, number)
         return versions[number]
 
-    def status(self, model: str, number: int | None = None, label: str | None = None) -> list[Version]:
-        """Return all versions in descending order, or only the version with this number or label.
+    def status(self, model: str, number: int | None = None) -> list[Version]:
+        """Return all versions in descending order, or only the version with this number.
 
         Raises:
           RequestError: If there is no such version.
         """
-        if label:
-            return [self.find(model, label=label)]
         versions = self._versions.get(model, {})
         matches = [versions[key] for key in sorted(versions, reverse=True) if number in (None, key)]
         if not matches:

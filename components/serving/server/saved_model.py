@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from grpc import StatusCode
 
 from components.compat.tensorflow import create_session, load_graph
 from components.data.saved_model import MATRIX, MISSING, OF_COLUMNS, OURS, RAW
@@ -195,7 +196,9 @@ class LoadedModel(ABC):
             if columns and RAW in self.signatures and inputs.keys().isdisjoint(columns):
                 name = RAW
         if name not in self.signatures:
-            raise RequestError(f"expected a signature of {sorted(self.signatures)}, received {name!r}")
+            text = f"expected a signature of {sorted(self.signatures)}, received {name!r}"
+            # As in TensorFlow Serving.
+            raise RequestError(text, StatusCode.FAILED_PRECONDITION)
         return self.signatures[name]
 
     def _signature(self, name: str, definition: Any) -> Signature:

@@ -207,7 +207,9 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
     async def GetModelStatus(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a GetModelStatusRequest."""
         response = GetModelStatusResponse()
-        for version in self.manager.status(*_parse_spec(request.model_spec)):
+        # TensorFlow Serving ignores the label.
+        name, number, _label = _parse_spec(request.model_spec)
+        for version in self.manager.status(name, number):
             status = (
                 {"error_code": StatusCode.UNKNOWN.value[0], "error_message": version.error} if version.error else {}
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +30,11 @@ def model_server(folder: Path, *options: str) -> Iterator[Server]:
     folder.mkdir(parents=True, exist_ok=True)
     rpc, rest = free_ports(2)
     command = [str(PROGRAM), f"--port={rpc}", f"--rest_api_port={rest}", *options]
+    # The log has a line for each version and its warm-up requests.
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
     log = folder / "model_server.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:
         server = Server(process, int(rest), int(rpc), log)
         server.until(lambda: accepts_connections(rest) and accepts_connections(rpc))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
+from grpc import StatusCode
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components.serving.server.errors import RequestError
@@ -237,7 +238,7 @@ def test_models_can_be_added_and_removed(run: Try) -> None:
     run(steps)
 
 
-def test_unknown_model_version_or_label_is_not_found(run: Try) -> None:
+def test_unknown_model_or_version_is_not_found_and_a_label_is_not_valid(run: Try) -> None:
     async def steps(served: Served) -> None:
         with not_served(r"expected a model of .*, received 'm'"):
             served.manager.find("m")
@@ -249,8 +250,9 @@ def test_unknown_model_version_or_label_is_not_found(run: Try) -> None:
         for look_up in (served.manager.find, served.manager.status):
             with not_served("version 7"):
                 look_up("m", 7)
-            with not_served(r"expected a label of \[\], received 'stable'"):
-                look_up("m", label="stable")
+        with pytest.raises(RequestError, match=r"expected a label of \[\], received 'stable'") as caught:
+            served.manager.find("m", label="stable")
+        assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
     run(steps)
 
