@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -341,6 +342,42 @@ def test_full_queue_of_batches_is_unavailable_and_a_scalar_is_not_batched(models
         answers = list(threads.map(lambda _: server.ask("POST", "/v1/models/line:predict", slow), range(8)))
         assert {status for status, _ in answers} == {200, 503}, answers
         assert server.ask("POST", "/v1/models/kinds:predict", {"signature_name": "scalar", "inputs": 1.5})[0] == 400
+
+
+def test_label_does_not_move_to_a_version_that_is_not_loaded_yet(models: Path, tmp_path: Path) -> None:
+    """For this reason `rollout.announce` writes a file that lists the version first."""
+
+    def write(number: int, *versions: int) -> None:
+        policy = " ".join(f"versions: {version}" for version in versions)
+        labels = f'version_labels {{ key: "stable" value: {number} }}'
+        fields = f"model_version_policy {{ specific {{ {policy} }} }} {labels}"
+        (tmp_path / ".new").write_text(model_config(models, line=fields))
+        (tmp_path / ".new").replace(tmp_path / "models.config")
+
+    def ask_stable() -> Any:
+        return server.ask("POST", "/v1/models/line/labels/stable:predict", {"instances": [ROW]})
+
+    write(1, 1)
+    options = (f"--model_config_file={tmp_path / 'models.config'}", "--model_config_file_poll_wait_seconds=1")
+    with model_server(tmp_path, *options, "--allow_version_labels_for_unavailable_models=true") as server:
+        write(2, 1, 2)
+        server.until(lambda: server.log.read_text().count("Request to assign label to version 2 of model line") > 2)
+        assert server.states("line") == {1: "AVAILABLE"}
+        assert ask_stable() == (200, {"predictions": [3]})
+        write(1, 1, 2)
+        server.wait("line", 2)
+        write(2, 1, 2)
+        server.until(lambda: ask_stable() == (200, {"predictions": [4]}))
+
+
+def test_server_does_not_start_with_a_version_that_it_cannot_load(models: Path, tmp_path: Path) -> None:
+    for number in (1, 2):
+        shutil.copytree(models / "line" / str(number), tmp_path / "line" / str(number))
+    next((tmp_path / "line" / "2" / "variables").glob("*.data-*")).write_bytes(b"")
+    (tmp_path / "models.config").write_text(model_config(tmp_path, line="model_version_policy { all { } }"))
+    options = (f"--model_config_file={tmp_path / 'models.config'}", "--max_num_load_retries=0")
+    with pytest.raises(AssertionError, match="Failed to start server"), model_server(tmp_path / "server", *options):
+        pass
 
 
 def options_of(words: list[str], folder: Path) -> list[str]:

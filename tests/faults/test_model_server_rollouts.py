@@ -125,3 +125,20 @@ def test_canary_that_cannot_be_loaded_gets_no_request(push_folder: PushFolder, m
             load.wait(1000)
         assert load.answers.keys() == {OLD}, load.answers
         promotion.stop(push_folder)
+
+
+def test_server_of_a_track_changes_its_version_without_a_gap(push_folder: PushFolder, model_folder: Path) -> None:
+    """On Kubernetes a server has one version, and the mesh chooses the server."""
+    config = f"--model_config_file={model_folder / 'rollout' / 'models-stable.config'}"
+    with model_server(model_folder.parent / "track", config, "--model_config_file_poll_wait_seconds=1") as server:
+        server.wait("line", 1)
+        with Load(f"127.0.0.1:{server.rest}", PATH, BODY) as load:
+            load.wait(200, OLD)
+            line(model_folder, 8, slope=3.0, manifest=True)
+            promotion.promote(push_folder, 8)
+            load.wait(500, NEW)
+            server.until(lambda: server.states("line") == {8: "AVAILABLE", 1: "END"})
+            promotion.rollback(push_folder)
+            server.until(lambda: server.states("line") == {1: "AVAILABLE", 8: "END"})
+            load.wait(500, OLD)
+    assert load.answers.keys() == {OLD, NEW}, load.answers
