@@ -3,8 +3,8 @@
 #
 # No package registry has the program, and its own build needs Bazel. Here g++ compiles its unchanged sources against
 # TensorFlow's libraries in .venv, in about three minutes on two cores. tools/model_server/include replaces what
-# TensorFlow's wheel lacks. It differs from the published image in this: gRPC, libevent, RapidJSON and RE2 are Debian's; TensorFlow
-# Lite, the profiler, and the operations of TensorFlow Text and TensorFlow Decision Forests are left out.
+# TensorFlow's wheel lacks. It differs from the published image in this: gRPC, libevent, RapidJSON and RE2 are Debian's;
+# TensorFlow Lite, the profiler, and the operations of TensorFlow Text and TensorFlow Decision Forests are left out.
 #
 # Needs git, the Debian packages below, and access to GitHub; TENSORFLOW_SERVING_SOURCE names another repository or a
 # folder. Does nothing if the program is there.
@@ -31,7 +31,8 @@ if [[ -f $server && -z $(find "$PARTS" tools/model_server.sh -newer "$server" -t
 fi
 missing=()
 for package in "${PACKAGES[@]}"; do
-  [[ $(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
+  status=$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null) || true
+  [[ $status == installed ]] || missing+=("$package")
 done
 [[ ${#missing[@]} == 0 ]] || die "Debian packages are missing: apt-get install --no-install-recommends ${missing[*]}"
 read -r package version < <(.venv/bin/python -c '
