@@ -25,6 +25,7 @@ from tests.support.runs import trainer_runs
 from tests.support.runs.command import ROOT, SECONDS
 from tests.support.runs.trainer_runs import Prepared
 from tests.support.servers.in_fork_server import in_child
+from tests.support.shared import find_session_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator]
 
@@ -186,7 +187,7 @@ def test_tfjob_trains(prepared: Prepared, tmp_path: Path, strategy: dict[str, An
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a read-only root file system")
 def test_hardened_tasks_train(prepared: Prepared, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     # The volume has both the run's artifacts and the outputs of the job.
-    wrapper = ["unshare", "--mount", "sh", "-c", HARDENED, "sh", str(tmp_path_factory.getbasetemp())]
+    wrapper = ["unshare", "--mount", "sh", "-c", HARDENED, "sh", str(find_session_folder(tmp_path_factory))]
     with Job(manifest_of(prepared, PARAMETER_SERVER, tmp_path / "to"), tmp_path, wrapper) as job:
         assert {task.environment["HOME"] for task in job.tasks.values()} == {"/tmp"}  # noqa: S108 - in the container
         assert job.wait("chief-0") == 0, job.log_tail("chief-0")

@@ -15,6 +15,12 @@ import pytest
 Made = TypeVar("Made")
 
 
+def find_session_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the files of this session, also those of its other processes."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
     """Return the result of `make` from the first process that asked; other processes wait for it.
 
@@ -24,8 +30,7 @@ def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
       make: Function that receives an empty folder for its files and returns a picklable result. If it raises, the next
         process calls it again.
     """
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared" / name
+    folder = find_session_folder(factory) / "shared" / name
     folder.parent.mkdir(exist_ok=True)
     result = folder.with_suffix(".pickle")
     with folder.with_suffix(".lock").open("w") as lock:
