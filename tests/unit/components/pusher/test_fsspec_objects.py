@@ -13,9 +13,9 @@ from components.pusher import fsspec_objects
 
 def test_folder_that_another_process_has_just_made_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     # s3fs looks for the path itself after an empty listing, and finds the folder if its first file was written then.
-    files = SimpleNamespace(find=lambda path: [path])
+    files = SimpleNamespace(find=lambda path, detail: {path: {"type": "directory"}})
     monkeypatch.setitem(object_store._file_systems, ("s3", os.getpid()), files)
     monkeypatch.setattr(object_store, "check_installed", lambda *_: None)
     assert fsspec_objects.open_objects("s3://rides/models/taxi").list_names("rollout/") == []
-    files.find = lambda path: [f"{path}/models.config"]
+    files.find = lambda path, detail: {f"{path}/models.config": {"type": "file"}}
     assert fsspec_objects.open_objects("s3://rides/models/taxi/").list_names("rollout/") == ["rollout/models.config"]
