@@ -46,12 +46,13 @@ def errors(what: str) -> Iterator[None]:
       what: Name of the resource that is read or written, such as a URL.
 
     Raises:
-      InputError: Credentials are missing or not sufficient, or the bucket, project or dataset does not exist.
+      InputError: Credentials are missing or not sufficient, the bucket, project or dataset does not exist, or the URL
+        of an emulator is wrong.
       MachineError: The service failed or did not answer.
     """
     refused = exceptions()
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
-    from requests.exceptions import RequestException
+    from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema, RequestException
 
     try:
         yield
@@ -68,6 +69,11 @@ def errors(what: str) -> Iterator[None]:
         raise InputError(f"{what} does not exist: {_text(error)}", "create it, or correct the name") from error
     except refused.ClientError as error:
         raise InputError(f"{what}: the request was refused: {_text(error)}", "correct what is named there") from error
+    except (InvalidSchema, InvalidURL, MissingSchema) as error:
+        raise InputError(
+            f"{what}: expected the URL of a server: {_text(error)}",
+            "correct STORAGE_EMULATOR_HOST or BIGQUERY_EMULATOR_HOST",
+        ) from error
     except (refused.GoogleAPIError, GoogleAuthError, RequestException) as error:
         raise MachineError(f"{what} cannot be reached: {_text(error)}", "repeat the command") from error
 

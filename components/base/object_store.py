@@ -195,6 +195,8 @@ def _convert(where: str, error: BaseException) -> Exception | None:
         return InputError(f"{where} does not exist: {text}", "create it, or correct the name")
     if (
         isinstance(error, (FileNotFoundError, ValueError))
+        # botocore wraps the error of a missing file with certificates.
+        or isinstance(getattr(error, "kwargs", {}).get("error"), FileNotFoundError)
         or ("BotoCoreError" in names and not names & _BOTO_FAILURES)
         # The service that gives credentials for a role refuses the request.
         or ("ClientError" in names and status == 400)

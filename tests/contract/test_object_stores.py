@@ -471,7 +471,11 @@ def test_unusable_setting_is_not_a_missing_object(kind: str, tmp_path: Path) -> 
         "The config profile (none) could not be found": {**file, "AWS_PROFILE": "none"},
         "Invalid endpoint: localhost:9": {"AWS_ENDPOINT_URL_S3": "localhost:9"},
         "must be one of: ('legacy', 'standard', 'adaptive')": {"AWS_RETRY_MODE": "often"},
-        "No such file or directory": {**no_key, **token},
+        "No such file or directory: '": {**no_key, **token},
+        "No such file or directory": {
+            "AWS_CA_BUNDLE": str(tmp_path / "none"),
+            "AWS_ENDPOINT_URL_S3": "https://localhost",
+        },
     }
     with object_stores.serve(kind, tmp_path) as store:
         url = f"{store.url}/models"

@@ -139,6 +139,12 @@ def test_missing_credentials_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
         open_store("gs://bucket/models").read()
 
 
+def test_wrong_address_of_an_emulator_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost")
+    with pytest.raises(InputError, match="expected the URL of a server: Invalid URL 'localhost"):
+        open_store("gs://bucket/models").read()
+
+
 @pytest.mark.extended
 def test_commands_do_not_import_tfx(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
