@@ -66,7 +66,7 @@ test-engines: data engines pytest ## the tests of real Flink, Spark and Prism
 stores: setup ## SeaweedFS, fake-gcs-server, Azurite and moto below .cache/, for their tests; needs Go, Node.js and npm
 	@tools/stores.sh
 
-test-stores: ARGS := --levels rest,slow tests/contract/test_object_stores.py tests/e2e/test_object_stores.py tests/unit/components/pusher/test_store.py tests/unit/pipeline/registry/test_promotion.py
+test-stores: ARGS := --levels rest,slow tests/contract/test_object_stores.py tests/contract/test_azure_account.py tests/e2e/test_object_stores.py tests/unit/components/pusher/test_store.py tests/unit/pipeline/registry/test_promotion.py
 test-stores: data stores pytest ## the tests on servers of object stores
 
 model-server: setup ## TensorFlow Serving's own server below .cache/, for its tests; needs GitHub and Debian packages

@@ -31,13 +31,12 @@ from pipeline.registry.mirror import mirror
 from pipeline.registry.versions import PushFolder
 from tests.support.fakes import fake_gcs
 from tests.support.runs.command import call
-from tests.support.runs.pushed import PROVENANCE
-from tests.support.servers import azure_account, object_stores
+from tests.support.runs.pushed import LARGE, PROVENANCE, write_model
+from tests.support.servers import object_stores
 from tests.support.servers.object_stores import ObjectStore
 from tests.support.servers.serving import line, serving
 
 CONTEXT = multiprocessing.get_context("spawn")
-LARGE = "variables/variables.data-00000-of-00001"
 MEBIBYTE = 1 << 20
 
 
@@ -49,16 +48,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
 
 def open_objects(url: str) -> Objects:
     return (gcs_objects if url.startswith("gs://") else fsspec_objects).open_objects(url)
-
-
-def write_model(folder: Path, megabytes: int, seed: int = 0) -> Path:
-    """Write files with the names of a SavedModel; no two models have an equal file."""
-    (folder / "variables").mkdir(parents=True)
-    random = np.random.default_rng(seed)
-    (folder / "saved_model.pb").write_bytes(random.bytes(1000))
-    (folder / "variables" / "variables.index").write_bytes(random.bytes(100))
-    (folder / LARGE).write_bytes(random.bytes(megabytes * MEBIBYTE))
-    return folder
 
 
 def test_object_is_written_only_if_it_is_unchanged(store: ObjectStore) -> None:
@@ -349,62 +338,6 @@ def test_profile_and_role_give_access(kind: str, tmp_path: Path, monkeypatch: py
             with object_stores.use({**environment, "AWS_PROFILE": profile}), pytest.raises(InputError) as refused:
                 open_store(url).read()
             assert "profile" in refused.value.remedy
-
-
-_PUSH = """
-import sys
-
-from components.base import object_store
-from components.pusher.open_store import open_store
-from components.results import version_manifest
-from tests.support.runs.pushed import PROVENANCE
-
-model, number = sys.argv[1], int(sys.argv[2])
-if number == 1:
-    object_store.file_system("az://rides").mkdir("rides")
-push_folder = open_store("az://rides/models/taxi")
-push_folder.add(model, number, PROVENANCE)
-print(version_manifest.verify(push_folder.version(number)).version)
-"""
-_SIGN = """
-import datetime, sys
-
-from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
-
-account, key, permissions = sys.argv[1:]
-until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
-resources = ResourceTypes.from_string("sco")
-print(generate_account_sas(account, key, resources, AccountSasPermissions.from_string(permissions), until))
-"""
-
-
-@pytest.mark.parametrize("kind", [object_stores.AZURITE])
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file at /etc/hosts")
-def test_azure_account_is_found_by_its_name(kind: str, tmp_path: Path) -> None:
-    model = str(write_model(tmp_path / "model", 20))
-    with azure_account.serve(tmp_path) as account:
-        signatures = [
-            account.run(_SIGN, azure_account.NAME, object_stores.KEY, permissions).out.strip()
-            for permissions in ("rwdlac", "rl")
-        ]
-        given = [
-            {"AZURE_STORAGE_ACCOUNT_KEY": object_stores.KEY},
-            {"AZURE_STORAGE_SAS_TOKEN": signatures[0]},
-            account.login,
-        ]
-        for number, variables in enumerate(given, 1):
-            ended = account.run(_PUSH, model, str(number), **variables)
-            assert (ended.exit_code, ended.out) == (0, f"{number}\n"), ended.err
-        # Do not try all other kinds.
-        without = account.run(_PUSH, model, "4", AZURE_TOKEN_CREDENTIALS="EnvironmentCredential")  # noqa: S106 - the name of a kind of login
-        denied = account.run(_PUSH, model, "4", AZURE_STORAGE_SAS_TOKEN=signatures[1])
-    assert "models/taxi: expected credentials, found none" in without.err
-    assert "models/taxi/4/manifest.json: access is denied: This request is not authorized" in denied.err
-    expired = tmp_path / "expired"
-    expired.mkdir()
-    with azure_account.serve(expired, lifetime_seconds=-60) as account:
-        refused = account.run(_PUSH, model, "2", **account.login)
-    assert "access is denied: " in refused.err
 
 
 class _RestartingFile(io.FileIO):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from components.pusher import local_folder
 from components.results import version_manifest
 from components.results.version_manifest import Provenance
@@ -20,6 +22,19 @@ PROVENANCE = Provenance(
     tfx="1.16.0",
     tensorflow="2.16.2",
 )
+
+LARGE = "variables/variables.data-00000-of-00001"
+"""The large file of a SavedModel."""
+
+
+def write_model(folder: Path, megabytes: int, seed: int = 0) -> Path:
+    """Write files with the names of a SavedModel; no two models have an equal file."""
+    (folder / "variables").mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    (folder / "saved_model.pb").write_bytes(random.bytes(1000))
+    (folder / "variables" / "variables.index").write_bytes(random.bytes(100))
+    (folder / LARGE).write_bytes(random.bytes(megabytes * (1 << 20)))
+    return folder
 
 
 def push(folder: Path, number: int) -> Path:
